@@ -70,7 +70,7 @@ def all_cores() -> int:
 def in_processes(
     work: Callable[[Item], Result], items: Iterable[Item], workers: int
 ) -> Generator[tuple[Item, Result | None], None, None]:
-    """Yield each of `items` with the result of `work`, in the order of completion.
+    """Yield each of `items` with the result of `work` in one of `workers` processes, in the order of completion.
 
     If a process dies, the items in work are repeated one by one. The item with which a process dies again has the
     result None.

@@ -74,7 +74,7 @@ class Preview:
     plan: CompactionPlan
     """Plan with the guards' repairs."""
     dollars: Mapping[str, float] = field(default_factory=dict)
-    """Costs and savings in dollars, if the model's price is known; see `planner.prices.switch_dollars`."""
+    """Costs and savings in dollars by name (`planner.prices.switch_dollars`); empty if the price is unknown."""
 
 
 def apply(plan: CompactionPlan, messages: Sequence[object] | None = None, *, store: StorePlace = None) -> list[Any]:

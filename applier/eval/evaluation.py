@@ -130,13 +130,13 @@ class EvaluationMean:
 def cut_transcript(
     name: str, messages: Sequence[Message], task: str, shares: Sequence[float] = CUT_SHARES
 ) -> list[Cut]:
-    """Return the cuts of one transcript at these `shares` of its tokens, if they are large enough to measure."""
+    """Return the cuts of the transcript `name` at these `shares` of its tokens, if they are large enough to measure."""
     cuts = [cut_at(name, messages, task, point) for point in cut_points(messages, shares)]
     return [cut for cut in cuts if len(cut.needs) >= LEAST_NEEDS]
 
 
 def cut_at(name: str, messages: Sequence[Message], task: str, point: int) -> Cut:
-    """Return the cut of a transcript before the message at `point`."""
+    """Return the cut of the transcript `name`, whose agent has this `task`, before the message at `point`."""
     before = tuple(messages[:point])
     return Cut(f"{name}@{point}", task, before, message_tokens(before), find_needs(before, messages[point:], task))
 

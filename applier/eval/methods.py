@@ -128,7 +128,7 @@ def find_method(name: str, model: str | None = None, sample: str = "") -> Method
 
 
 def methods_for(sample: str, names: Sequence[str], model: str | None = None) -> dict[str, Method]:
-    """Return the methods called `names`, by name; see `find_method`."""
+    """Return the methods called `names`, by name; `sample` and `model` are those of `find_method`."""
     return {name: find_method(name, model, sample) for name in names}
 
 
@@ -197,7 +197,7 @@ def newest(messages: Sequence[Message], _task: str, target_tokens: int) -> list[
 
 
 def clear_results(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:
-    """Return `messages` with the oldest tool results replaced by a word, as many as needed to fit."""
+    """Return `messages` with the oldest tool results replaced by a word, as many as needed for `target_tokens`."""
     total, done = message_tokens(messages), list(messages)
     for place, message in enumerate(messages):
         if total <= target_tokens:

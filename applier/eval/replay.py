@@ -51,7 +51,7 @@ class ReplayedCall:
     """List sent to the model; unchanged messages are the transcript's own objects."""
 
     def cost(self, read_price: float) -> float:
-        """Return the input cost in units of one uncached input token."""
+        """Return the input cost in units of one uncached input token; `read_price` is that of a cached token."""
         return read_price * self.cached_tokens + WRITE_5_MINUTES * (self.sent_tokens - self.cached_tokens)
 
 
@@ -97,7 +97,7 @@ class Replay:
         return [text for call in self.calls for text in call.violations]
 
     def cost(self, read_price: float) -> float:
-        """Return the input cost of the run in units of one uncached input token."""
+        """Return the input cost of all calls in units of one uncached input token; `read_price` as for a call."""
         return sum(call.cost(read_price) for call in self.calls)
 
 

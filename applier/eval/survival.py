@@ -179,7 +179,10 @@ def contains(specific: str, text: str) -> bool:
 
 
 def path_splits(specific: str) -> list[tuple[str, str]]:
-    """Return every split of a path into root and rest, if the rest has at least two components."""
+    """Return each split of the path `specific` into root and rest with a rest of two components or more.
+
+    Empty if `specific` is no path.
+    """
     if "/" not in specific or "://" in specific:
         return []
     cuts = [at for at, character in enumerate(specific) if character == "/" and at > 0]

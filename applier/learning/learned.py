@@ -97,7 +97,11 @@ class LearnedFiles:
         return list(dict.fromkeys(map(self._file_of, KINDS)))
 
     def texts(self) -> dict[str, str]:
-        """Return the texts of the files by name."""
+        """Return the texts of the files by name; empty for a file that does not exist.
+
+        Raises:
+            SettingsError: a file is no text file in its own folder of the project, or too large.
+        """
         texts = {}
         for name in self.names:
             root = os.path.realpath(self.project)
@@ -112,7 +116,7 @@ class LearnedFiles:
     def merged(
         self, texts: Mapping[str, str], lines: Sequence[ProposedLine], approved: Mapping[str, str], today: date
     ) -> dict[str, str]:
-        """Return `texts` with `lines` merged, each into the text of the file for its kind; see `merged`."""
+        """Return `texts` with `lines` merged (as by `merged`), each into the text of the file for its kind."""
         of_file = {name: [line for line in lines if self._file_of(line.kind) == name] for name in texts}
         return {name: merged(texts[name], of_file[name], approved, today, shared=bool(self.into)) for name in texts}
 
@@ -311,7 +315,7 @@ class Memory:
 
     @lazy_property
     def conversations(self) -> dict[str, dict[str, Any]]:
-        """Stored readings of the project's conversations, by the conversation's name; see `keep` for their fields."""
+        """Stored readings of the project's conversations, by the conversation's name; `keep` writes their fields."""
         prefix = f"lessons:{self._project}:"
         return {name.removeprefix(prefix): read for name, read in self.store.states(prefix).items()}
 

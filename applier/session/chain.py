@@ -233,7 +233,10 @@ def _send(state: State) -> list[Any]:
 def compact(
     state: State, messages: Sequence[object], focus: str, *, dry_run: bool, at_limit: bool = False
 ) -> Compaction:
-    """Compact on request and return the result; see `Session.compact` for the arguments."""
+    """Compact on request, with a `focus` for the planner, and return the result; with `dry_run` change nothing.
+
+    `at_limit`: the client's own window is full, so the size of the present prompt counts as the limit.
+    """
     state.receive(messages)
     most = state.pressure.maximum_tokens
     state.pressure.maximum_tokens = min(most, state.tokens) if at_limit else most

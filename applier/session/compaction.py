@@ -78,7 +78,7 @@ class Compaction:
     plan: CompactionPlan | None
     """Plan in force afterwards; None if no tier planned."""
     dollars: Mapping[str, float] = field(default_factory=dict)
-    """Costs and savings in dollars, if the price of the model is known: see `planner.prices.switch_dollars`."""
+    """Costs and savings in dollars by name (`planner.prices.switch_dollars`); empty if the price is unknown."""
     is_repeated: bool = False
     """True if the last compaction was requested, too, and nothing was answered since: `messages` is its list,
     unchanged."""
@@ -131,7 +131,8 @@ def attempt(
 ) -> Compaction:
     """Ask one tier for edits and apply them if they save at least `least` tokens and no hook vetoes them.
 
-    `forced`: no hook can veto. `new_from`: index of the first message that was not sent yet; None if all were.
+    `trigger`: the cause, for the log. `forced`: no hook can veto. `new_from`: index of the first message that was not
+    sent yet; None if all were. `focus`: what matters most now, for the planner. With `dry_run`, nothing is applied.
     """
     name, numbers, missing, started = _name_of(tier), dict[str, Any](), 0, state.setup.clock()
     kind: EventKind = "tier_failed"
@@ -229,7 +230,7 @@ def _numbers(change: Compaction) -> dict[str, Any]:
 
 
 def rest(state: State, tier: Tier, forced: bool, missing_tokens: int = 0, *, is_held: bool = False) -> None:
-    """Pause `tier` until the history has grown by `missing_tokens` or more; see `Pressure.rest`."""
+    """Pause `tier` until the history has grown by `missing_tokens` or more; `Pressure.rest` describes the flags."""
     tracker = state.ledger.tracker
     sizes = tracker.tokens, tracker.answered_tokens, missing_tokens
     state.pressure.rest(_name_of(tier), forced, *sizes, is_held=is_held)
@@ -240,7 +241,10 @@ def _name_of(tier: Tier) -> str:
 
 
 def situation_of(state: State, new_from: int | None = None, focus: str = "") -> Situation:
-    """Return the session's state for a tier, and adapt the planner's settings to the agent's request."""
+    """Return the session's state for a tier, and adapt the planner's settings to the agent's request.
+
+    `new_from`: index of the first message that was not sent yet; None if all were. `focus`: what matters most now.
+    """
     tracker, pressure = state.ledger.tracker, state.pressure
     of_agent = {
         "target_model": pressure.call.model,

@@ -66,7 +66,7 @@ class Event:
     message: str = ""
     """One line for a person."""
     dollars: Mapping[str, float] = field(default_factory=dict)
-    """Costs and savings in dollars, if the price of the model is known: see `planner.prices.switch_dollars`."""
+    """Costs and savings in dollars by name (`planner.prices.switch_dollars`); empty if the price is unknown."""
     waited_seconds: float = 0.0
     """Delay of the agent by a compaction; short for a plan made in advance."""
 

@@ -141,6 +141,8 @@ class Ledger:
     def take(self, messages: Sequence[object], *, is_shared: bool) -> Arrival:
         """Add the new messages of the caller's list; afterwards `view` is a valid list for it.
 
+        `is_shared`: another process may have sent the messages that are new to this one.
+
         Raises:
             TranscriptError: `messages` is not a list of messages; nothing has changed.
         """

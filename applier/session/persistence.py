@@ -42,7 +42,7 @@ REST_SECONDS = 30.0
 
 
 def within(seconds: float, since: float | None, now: float) -> bool:
-    """Return True if less than `seconds` have passed since `since`; a clock that was set back ends every wait."""
+    """Return True if less than `seconds` have passed from `since` to `now`; a clock that was set back ends a wait."""
     return since is not None and 0 <= now - since < seconds
 
 

@@ -54,7 +54,10 @@ class Worker:
         return self.job is not None and not self.job.done()
 
     def start(self, job: Callable[[], CompactionPlan], now: float) -> bool:
-        """Start `job` unless one runs, its result was not taken, or it is too soon; return True if it was started."""
+        """Start `job` at the time `now`, and return True if it was started.
+
+        It is not started while another one runs, while that one's result was not taken, or too soon after it.
+        """
         if self.is_closed or self.job is not None or within(self.debounce_seconds, self.started_at, now):
             return False
         self.started_at, self.job = now, Future()
@@ -214,7 +217,7 @@ class Planning:
         return plan
 
     def ask(self, analysis: Analysis, target_tokens: int, focus: str = "") -> CompactionPlan:
-        """Return a plan by the session's own planner, which may raise anything.
+        """Return a plan by the session's own planner, with the goal and focus as in `make`. It may raise anything.
 
         May run in a thread of its own, but not twice at the same time.
         """

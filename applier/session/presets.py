@@ -30,7 +30,7 @@ _ORDER: tuple[Level, ...] = tuple(level for level, _ in LEVELS)
 
 
 def level_after(level: Level, tokens: int, limit_tokens: int) -> Level:
-    """Return the level of a prompt of `tokens`, whose level was `level` before.
+    """Return the level of a prompt of `tokens`, of which `limit_tokens` fit, if the level was `level` before.
 
     It rises at once. It falls only when the prompt is `HYSTERESIS_SHARE` below the level's threshold.
     """

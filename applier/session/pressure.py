@@ -167,15 +167,16 @@ class Pressure:
         self.limits = MediaLimits(refused.images or limits.images, size, refused.largest or limits.largest)
 
     def refuse(self, refused: TooLong, view_tokens: int) -> None:
-        """Record that the provider refused a prompt because of its length."""
+        """Record that the provider refused a prompt with `view_tokens` of messages because of its length."""
         self.maximum_tokens = refused.maximum_tokens or self.maximum_tokens
         self.gauge = self.gauge.refused(view_tokens, refused.actual_tokens, self.limit_tokens)
 
     def rests_now(self, tier: str, forced: bool, history_tokens: int, answered_tokens: int, view_tokens: int) -> bool:
         """Return True if `tier` is still paused, for a history of `history_tokens`.
 
-        If the prompt with `view_tokens` of messages does not fit, only the size `answered_tokens` of the history
-        without its live tail counts.
+        A tier has one pause for when the window forces it (`forced`), and one for when it does not. If the prompt with
+        `view_tokens` of messages does not fit, only the size `answered_tokens` of the history without its live tail
+        counts.
         """
         pause = self.rests.get((tier, forced), Pause(0, 0))
         if history_tokens >= pause.history_tokens:

@@ -133,7 +133,7 @@ CLEAR_GROWTH_TOKENS = 500
 
 
 def prompt_limit_tokens(window_tokens: int, max_output_tokens: int) -> int:
-    """Return the largest size of a prompt: the window without the reserve for the answer."""
+    """Return the largest size of a prompt: the window without the reserve for an answer of `max_output_tokens`."""
     return window_tokens - min(max_output_tokens, MAX_RESERVE_TOKENS, int(window_tokens * MAX_RESERVE_SHARE))
 
 
@@ -240,6 +240,7 @@ class Gauge:
     def refused(self, counted_tokens: int, actual_tokens: int, limit_tokens: int) -> Gauge:
         """Return this gauge after the provider refused a prompt that should have been within `limit_tokens`.
 
+        Its messages counted `counted_tokens`.
         The reported `actual_tokens` are always believed. If none were reported (0), the correction stays within a
         tokenizer's possible error: perhaps the bytes were too many, or the window is smaller.
         """

@@ -48,7 +48,7 @@ class Setup:
     log: EventLog
     clock: Callable[[], float]
     is_shared: bool = False
-    """True if other processes may serve the session, too: see `applier.session.sharing`."""
+    """True if other processes may serve the session, too (`applier.session.sharing`)."""
     marks: list[str] = field(default_factory=list)
     """Marks by which the session's keeper recognises the conversation, as of the newest list."""
 
@@ -66,8 +66,9 @@ class Setup:
     ) -> Setup:
         """Return the setup for these arguments of a session.
 
-        None as `settings` means those of environment and project, None as `session_id` a new id. Raise SettingsError if
-        an argument is wrong, or if a shared session has no `session_id`.
+        None as `settings` means those of environment and project, None as `session_id` a new id. `window_tokens`, if it
+        is not None, replaces the one of the settings. Raise SettingsError if an argument is wrong, or if a shared
+        session has no `session_id`.
         """
         check_argument("settings", settings, SessionSettings, "SessionSettings(…)")
         check_argument("preset", preset, str | Preset, "a name or a Preset")

@@ -123,7 +123,8 @@ class PlanTurns:
     name: str = "plan"
 
     def goal_tokens(self, room_tokens: int, history_tokens: int) -> int:
-        """Return the tokens that a plan should leave of a history of `history_tokens`, without the live tail."""
+        """Return the tokens that a plan should leave of a history of `history_tokens`, without the live tail, if
+        `room_tokens` are available for messages."""
         floor = min(self.floor_tokens, int(room_tokens * FLOOR_SHARE))
         share = int(room_tokens * self.target_share)
         if self.history_share:
