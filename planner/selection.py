@@ -130,8 +130,8 @@ def _room(request: PlanRequest, least_tokens: float, least_share: float) -> floa
 
 
 def _brief_room(request: PlanRequest, least_tokens: float, least_share: float) -> float:
-    """Return the same as `_room`, less the frame of the note that contains the brief."""
-    frame_tokens = _frame_raw(request) * request.counter.scale
+    """Return the same as `_room`, less the frame of a note that contains the brief alone."""
+    frame_tokens = _frame_raw(request, ()) * request.counter.scale
     return _room(request, least_tokens + frame_tokens, least_share)
 
 
@@ -154,9 +154,9 @@ def least_tokens(request: PlanRequest) -> int:
     return int(selecting.take_least(selecting.turns) * request.counter.scale)
 
 
-def _frame_raw(request: PlanRequest, brief: str = "") -> int:
-    """Return the raw tokens of a note with its guide and `brief`, and no entries."""
-    guide = guide_text(EVERY_MARK, "t10000", request.evidence.root, request.settings.restore_tool)
+def _frame_raw(request: PlanRequest, marked: Sequence[str], brief: str = "") -> int:
+    """Return the raw tokens of a note with `brief` and no entries, whose guide explains the marks in `marked`."""
+    guide = guide_text(marked, "t10000", request.evidence.root, request.settings.restore_tool)
     return request.counter.raw("\n".join(note_parts("h" * 9, ["t10000", "t10001"], [guide, brief + "\n"])))
 
 
@@ -178,7 +178,7 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
         selecting.findings.append(Finding(code="brief_too_long", problem=problem, repair=repair))
         selecting.pin(brief)
         room -= selecting.take_least(selecting.turns)
-    left_after_asked = selecting.take_asked(room - _frame_raw(request, brief))
+    left_after_asked = selecting.take_asked(room - _frame_raw(request, EVERY_MARK, brief))
     left_after_images = selecting.keep_images(left_after_asked)
     picks = selecting.in_order(request.target_tokens / counter.scale)
     filled_raw = left_after_images - selecting.fill(left_after_images, picks, brief)
