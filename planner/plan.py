@@ -74,7 +74,7 @@ class TurnDecision(PlanPart):
     reason: Text = ""
     failed_approach: bool = False
     summary: Text = ""
-    """Summary, for ``summarize``: shown before the excerpts. Never empty without excerpts."""
+    """Summary, only for ``summarize``. It is shown before the excerpts, and has text if there are none."""
     excerpts: tuple[tuple[Place, Place], ...] = ()
     """Line ranges of the turn that stay verbatim, for ``summarize``; first and last included."""
     tokens_before: Count = 0

@@ -155,7 +155,8 @@ def least_tokens(request: PlanRequest) -> int:
 
 
 def _frame_raw(request: PlanRequest, marked: Sequence[str], brief: str = "") -> int:
-    """Return the raw tokens of a note with `brief` and no entries, whose guide explains the marks in `marked`."""
+    """Return the tokens, before `counter.scale`, of the text around the turns of a view: its tags, the guide to the
+    marks in `marked`, and `brief`."""
     guide = guide_text(marked, "t10000", request.evidence.root, request.settings.restore_tool)
     return request.counter.raw("\n".join(note_parts("h" * 9, ["t10000", "t10001"], [guide, brief + "\n"])))
 

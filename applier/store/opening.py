@@ -92,8 +92,8 @@ class WholeNames:
 
 
 def upgrade(backend: Backend) -> None:
-    """Replace short keys and ids in the states and events of `backend` by their full length, within a transaction that
-    writes. A state that cannot be replaced is removed."""
+    """Replace short keys and ids in the states and events of `backend` by their full length. The caller has begun a
+    transaction that writes. A state that cannot be replaced is removed."""
     names = WholeNames(backend)
     for key, content in _each(backend, backend.keys("state/")):
         old = state_name(key), json.loads(content)

@@ -158,14 +158,14 @@ class ReviewPage:
         return {}
 
     def save(self, revision: Revision) -> Mapping[str, str]:
-        """Write the plan with the revision, after the guards."""
+        """Check the revision by the guards, write the plan, and return the ``message`` and ``detail`` to show."""
         with self._writing:
             saved = self._save(self._reviewed(revision).plan)
             self._is_saved = True
         return saved
 
     def apply(self, revision: Revision) -> Mapping[str, str]:
-        """Write the view of the plan with the revision, after the guards."""
+        """Check the revision by the guards, write the view, and return the ``message`` and ``detail`` to show."""
         with self._writing:
             return self._apply(self._reviewed(revision))
 

@@ -55,9 +55,9 @@ SHORTEST_HASH = 7
 _MARKS = r"./\\:@+%$#~*=&?-"
 """Characters of names other than letters, digits and underscores, as a set in a pattern."""
 _SOURCE_TOKEN = lazy_pattern(rf"[{WORD}{_MARKS}]{{1,{TOKEN_CHARACTERS}}}")
+"""A run of name characters in the source: ``src/a.py:3``."""
 _COMPONENT = lazy_pattern(rf"[{WORD}]+")
 """One word of a token: ``src`` of ``src/a.py``."""
-"""A run of name characters in the source: ``src/a.py:3``."""
 _TOKEN = lazy_pattern(
     rf"(?:[{WORD}{_MARKS}]|(?<=\d)[,'’](?=\d)|(?<=\d)[{BLANKS}](?=\d{{3}}(?![{WORD}]))){{1,{TOKEN_CHARACTERS}}}"
 )

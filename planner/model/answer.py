@@ -85,7 +85,8 @@ _OPENS = re.compile(r"\{\s{0,99}\"(?:brief|turns|facts)\"")
 
 
 def answer_in(text: str) -> PlanAnswer:
-    """Return the last answer in `text`, among other words or cut off; an empty one if there is none."""
+    """Return the last answer in `text`, which may be cut off or have other words around it. Without an answer,
+    return an empty one."""
     text = text[:MOST_ANSWER_CHARACTERS]
     start = max((match.start() for match in _OPENS.finditer(text)), default=text.find("{"))
     fields = json_in(text[start:]) if start >= 0 else None

@@ -80,8 +80,8 @@ def card_line(request: PlanRequest, turn: TurnEvidence, line: Line) -> str:
 
 
 def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
-    """Return the length of the number that a viewer printed before a line, by line number. Only results are included in
-    which most of the printed numbers are consecutive."""
+    """Return the length of the number that a viewer printed before a line, by line number. A result whose printed
+    numbers are mostly not consecutive is left out."""
     lengths: dict[int, int] = {}
     for call in turn.calls:
         shows_file = call.kind in ("read", "write") and (call.path or commands_in(call))

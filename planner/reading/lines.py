@@ -245,7 +245,7 @@ class Lines(Sequence[Line]):
         return self._at(text, range(text.first, text.stop))
 
     def _at(self, text: BlockText, indices: Iterable[int]) -> Iterator[Line]:
-        """Yield the lines at `indices`, which are in `text`."""
+        """Yield the lines of `text` at `indices`; all of them must be in it."""
         part, author, block, words, first, bounds = text
         for index in indices:
             start, stop = bounds[index - first], bounds[index - first + 1]

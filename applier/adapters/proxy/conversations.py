@@ -243,8 +243,8 @@ class Conversations:
         the client's name for its sessions, and the user or session id in `body`.
 
         A client can choose another's name or id, but not another's credentials. If people have tokens, the person
-        replaces the credentials, since a token may be renewed. The key of the own client is its name alone, because its
-        credentials change. Only digests of the credentials and of the scope are stored.
+        replaces the credentials, since a token may be renewed. The key of the client that this proxy was started for is its name alone, because
+        its credentials change. Only digests of the credentials and of the scope are stored.
         """
         name = self._name(headers)
         if name and name == self._own.name:
@@ -280,7 +280,7 @@ class Conversations:
 
 
 def _answers(messages: Sequence[Any]) -> Iterator[_AnswerDigests]:
-    """Yield the digests of each answer in `messages`."""
+    """Yield for each answer in `messages` the digests of all messages, and of all answers, up to it."""
     whole, alone, is_unique = hashlib.sha256(), hashlib.sha256(), False
     for message in messages:
         shown = [block for block in blocks(message) if block.get("type") not in THINKING]

@@ -51,7 +51,7 @@ _CONNECTION_HEADERS = frozenset(
 )
 """Headers of a connection, not of a request (RFC 9110, 7.6.1); the header ``connection`` names further ones."""
 _LENGTH = b"content-length"
-"""Header that ``connection`` cannot name: without it the length of a body would be another."""
+"""Header that is passed on even if ``connection`` names it: without it the upstream would misjudge a body's length."""
 _PROXY_HEADERS = frozenset(
     (b"host", b"content-length", TOKEN_HEADER.encode(), NAME_HEADER.encode(), PERSON_HEADER.encode())
 )

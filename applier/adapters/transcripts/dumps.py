@@ -290,7 +290,8 @@ def _openhands_event(entry: Data) -> Spoken:
 
 
 def _opencode(entry: Data) -> Spoken:
-    """Yield a message of OpenCode. It has steps: each is one answer of the model, whose results follow it."""
+    """Yield the parts of one OpenCode message: for each of its steps the blocks of an answer, then the results of its
+    calls."""
     role, results = entry["info"]["role"], list[Block]()
     for part in [*entry["parts"], {"type": "step-start"}]:
         kind, state = part["type"], part.get("state") or {}
