@@ -243,8 +243,8 @@ class Conversations:
         the client's name for its sessions, and the user or session id in `body`.
 
         A client can choose another's name or id, but not another's credentials. If people have tokens, the person
-        replaces the credentials, since a token may be renewed. The key of the client that this proxy was started for is its name alone, because
-        its credentials change. Only digests of the credentials and of the scope are stored.
+        replaces the credentials, since a token may be renewed. The key of the client that this proxy was started for is
+        its name alone, because its credentials change. Only digests of the credentials and of the scope are stored.
         """
         name = self._name(headers)
         if name and name == self._own.name:
