@@ -16,9 +16,9 @@ from functools import partial
 from itertools import accumulate, chain, product, takewhile
 from pathlib import Path
 from statistics import fmean
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from applier.adapters.transcripts import read_transcript
 from applier.eval.methods import Method, NotRecorded, methods_for
@@ -63,8 +63,11 @@ __all__ = [
     "exam_views",
     "measured",
     "payback_of",
+    "read_checked",
     "read_exams",
 ]
+
+Value = TypeVar("Value")
 
 CUT_SHARES = (0.5, 0.8)
 """Shares of a transcript's tokens before its cuts, by default."""
@@ -345,18 +348,22 @@ def read_exams(places: Sequence[Path]) -> list[Exam]:
     paths = [path for place in places for path in (sorted(place.glob("*.json")) if place.is_dir() else [place])]
     if not paths:
         raise TranscriptError(f"{', '.join(map(str, places))}: contains no exams (.json)")
-    return [_exam(path) for path in paths]
+    cure = "; docs/evaluation.md describes an exam"
+    return [read_checked(path, TypeAdapter(Exam), cure) for path in paths]
 
 
-def _exam(path: Path) -> Exam:
+def read_checked(path: Path, form: TypeAdapter[Value], cure: str = "") -> Value:
+    """Return the JSON value of `form` in the file `path`.
+
+    Raises:
+        TranscriptError: it has another form; the text names the file and the field, and ends with `cure`.
+    """
     try:
-        return Exam.model_validate_json(path.read_bytes())
+        return form.validate_json(path.read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the whole file"
-        raise TranscriptError(
-            f"{path}: {place}: {first['msg'].lower()}; docs/evaluation.md describes an exam"
-        ) from error
+        raise TranscriptError(f"{path}: {place}: {first['msg'].lower()}{cure}") from error
 
 
 def exam_samples(exams: Sequence[Exam], paths: Sequence[Path]) -> Iterator[ExamSample]:

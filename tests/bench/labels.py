@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+from applier.eval.evaluation import read_checked
 from applier.eval.survival import one_space, plain_text
 from planner.analysis import analyze
-from planner.errors import TranscriptError
 from planner.reading.messages import Message
 
 __all__ = [
@@ -106,16 +106,7 @@ def read_labels(places: Sequence[Path]) -> dict[str, Labels]:
         TranscriptError: a file is not a label file; the text names the file and the field.
     """
     paths = [path for place in places for path in (sorted(place.glob("*.json")) if place.is_dir() else [place])]
-    return {labels.transcript: labels for labels in map(_labels, paths)}
-
-
-def _labels(path: Path) -> Labels:
-    try:
-        return Labels.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the whole file"
-        raise TranscriptError(f"{path}: {place}: {first['msg'].lower()}") from error
+    return {labels.transcript: labels for labels in (read_checked(path, TypeAdapter(Labels)) for path in paths)}
 
 
 def failure_flags(labels: Labels, messages: Sequence[Message]) -> FailureFlags | None:
