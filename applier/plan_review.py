@@ -18,8 +18,6 @@ from planner.prices import money
 from planner.reading.secrets import redact
 from planner.review_text import SET_BY_HAND, PlanNotes, plan_notes
 
-__all__ = ["Edit", "PlanReview", "review_plan", "reviewed"]
-
 
 @dataclass(frozen=True)
 class Edit:

@@ -23,8 +23,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["all_cores", "in_processes", "program", "program_file"]
-
 
 def program(*arguments: str) -> list[str]:
     """Return a command line that runs `compactor` by an absolute, isolated interpreter (``-I``).

@@ -29,8 +29,6 @@ from planner.relevance.ranking import one_line
 from planner.relevance.relevance import is_word
 from planner.rules import decisions_in
 
-__all__ = ["forecast", "in_sight", "receipt", "receipt_of_foreign"]
-
 Kind = Literal["demand", "failure", "decision", "name"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """Kinds of items, the most important first."""

@@ -10,8 +10,6 @@ from typing import Any, Self
 
 import uvicorn
 
-__all__ = ["AppServer"]
-
 _INTERRUPTED_SECONDS = 1
 """Seconds for unfinished answers after Ctrl-C, as somebody waits for their terminal."""
 

@@ -42,19 +42,6 @@ from planner.reading.messages import (
 StorePlace = Store | str | os.PathLike[str] | None
 """Store, its path, or None for the default one."""
 
-__all__ = [
-    "Earlier",
-    "Preview",
-    "apply",
-    "holds_view",
-    "laid_out",
-    "look_in",
-    "originals_behind",
-    "preview",
-    "remember_view",
-    "view_text",
-]
-
 
 @dataclass(frozen=True)
 class Preview:

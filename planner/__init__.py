@@ -19,7 +19,9 @@ if TYPE_CHECKING:
         StoreReplaced,
         TranscriptError,
     )
-    from planner.evidence.field import Field, RecordLine, failed_outcome, register_field
+    from planner.evidence.field import Field, register_field
+    from planner.evidence.outcomes import failed_outcome
+    from planner.evidence.turns import RecordLine
     from planner.guards import check_plan
     from planner.plan import CompactionPlan, ExtractedFact, Finding, HistoryStamp, Provenance, TurnDecision, Usage
     from planner.proposal import Planner, PlanRequest, Proposal, TurnProposal
@@ -35,6 +37,8 @@ else:
         "plan",
         "proposal",
         "guards",
+        "evidence.outcomes",
+        "evidence.turns",
         "evidence.field",
         "api",
     )
@@ -43,9 +47,9 @@ else:
     def __getattr__(name: str) -> object:
         """Return a public name; import its module only then (PEP 562), so that an error class loads no planner."""
         for home in _HOMES if name in __all__ else ():
-            module = import_module(f"planner.{home}")
-            if name in module.__all__:
-                return getattr(module, name)
+            value = getattr(import_module(f"planner.{home}"), name, None)
+            if getattr(value, "__module__", "") == f"planner.{home}":  # defined there, not imported
+                return value
         raise AttributeError(f"module 'planner' has no attribute {name!r}")
 
 

@@ -24,8 +24,6 @@ from planner.settings import ToolUse
 from planner.validity import check_messages
 from planner.validity.list_rules import CALL_RULES
 
-__all__ = ["Analysis", "analyze", "analyze_history", "call_alone"]
-
 _OPEN_ENDED = ("server_tool_use", "mcp_tool_use")
 """Types of calls that the server runs, whose results may be in a later turn."""
 

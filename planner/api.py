@@ -22,22 +22,6 @@ from planner.rules import RulesPlanner
 from planner.selection import Selection, select
 from planner.settings import PlannerName, PlanSettings, ToolUse, declared_uses, restore_tool_of
 
-__all__ = [
-    "FIND_ORIGINALS",
-    "Originals",
-    "PlannerChoice",
-    "asks_model",
-    "check_argument",
-    "check_planner",
-    "check_request",
-    "name_of_planner",
-    "open_planner",
-    "plan_analysis",
-    "plan_compaction",
-    "plan_compaction_async",
-    "shares_client",
-]
-
 UNKNOWN_SHARE = 0.8
 """Share of the characters of all results from which results of unknown tools make the rules unsure."""
 LEAST_UNKNOWN_CALLS = 5

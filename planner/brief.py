@@ -23,21 +23,6 @@ from planner.reading.lines import SENTENCE_END, Line
 from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
 
-__all__ = [
-    "BRIEF_FINDINGS",
-    "HEADINGS",
-    "CheckedStatement",
-    "Heading",
-    "PageStatement",
-    "brief_text",
-    "check_brief",
-    "check_statements",
-    "covered_failures",
-    "fit_brief",
-    "read_brief",
-    "with_notes",
-]
-
 Heading = Literal["REQUEST", "STATE", "EFFECTS", "FAILED", "DECISIONS", "FACTS", "PENDING", "NOTES", "NEXT"]
 HEADINGS: tuple[Heading, ...] = get_args(Heading)
 """Headings in the order of the page. They are for the user's wishes, the state of the work, effects on the outside

@@ -22,21 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = [
-    "ApplyError",
-    "CompactorError",
-    "PlanError",
-    "PlanRejected",
-    "PlannerUnavailable",
-    "ReferenceNotFound",
-    "SettingsError",
-    "StalePlan",
-    "StoreDamaged",
-    "StoreError",
-    "StoreReplaced",
-    "TranscriptError",
-]
-
 
 class CompactorError(Exception):
     """Anything this project raises on purpose."""

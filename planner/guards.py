@@ -25,8 +25,6 @@ from planner.reading.lines import join_lines
 from planner.reading.secrets import MARK, redact
 from planner.selection import KEPT, opening_lines
 
-__all__ = ["check_plan", "sound_proposal"]
-
 
 def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0) -> CompactionPlan:
     """Return `plan` repaired by the guards, with findings and the exact size of its view, and bound to `analysis`.

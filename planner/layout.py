@@ -41,16 +41,6 @@ from planner.reading.messages import (
 )
 from planner.reading.patterns import lazy_pattern
 
-__all__ = [
-    "ThinkingPolicy",
-    "inner_mark",
-    "joined_messages",
-    "lay_out",
-    "leading_turn",
-    "thinking_policy",
-    "without_thinking",
-]
-
 ThinkingPolicy = Literal["strip", "leave"]
 """Treatment of thinking after the first changed message: removed, or left for the API to drop."""
 

@@ -17,8 +17,6 @@ from planner.evidence.user_words import binding_lines
 from planner.evidence.words import figures_of, without_figures
 from planner.reading.lines import Line
 
-__all__ = ["OwnWords", "own_words", "words_limit"]
-
 OWN_WORDS_SHARE = 0.5
 """Share that the user's typed words may take of the room for memory, without the lines of failures. With a fifth,
 views keep .60 of the entities that CompactBench's chats ask for, with two fifths .96."""

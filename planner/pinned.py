@@ -20,8 +20,6 @@ from planner.placeholders import first_note
 from planner.reading.history import History
 from planner.reading.lazy_property import lazy_property
 
-__all__ = ["Pinned", "memory_room", "pinned", "unknown_view"]
-
 LEAST_ROOM_SHARE = 0.1
 """Smallest room for memory, as a share of the target or of the live tail, whichever is larger. Without it a view could
 consist of the last results alone."""

@@ -30,25 +30,6 @@ from planner.reading.media import media_mark
 from planner.reading.messages import Message, blocks, to_json
 from planner.reading.patterns import lazy_pattern
 
-__all__ = [
-    "KEY_DIGITS",
-    "USER_FRAME",
-    "argument_lines",
-    "call_line",
-    "clean",
-    "entry_text",
-    "first_note",
-    "guide_text",
-    "history_key",
-    "line_numbers",
-    "line_text",
-    "media_marks",
-    "note_parts",
-    "preview_text",
-    "ranges_of",
-    "with_gaps",
-]
-
 USER_FRAME = "user-words"
 FRAMES = ("compacted", USER_FRAME, "restored", "carried")
 """Names of the tags of all frames; no text from a history may open or close one."""

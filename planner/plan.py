@@ -19,22 +19,6 @@ from planner.reading.secrets import NO_SECRETS, Secrets, redact
 from planner.review_text import review_text
 from planner.settings import OptionalToolName, ToolUse
 
-__all__ = [
-    "MOST_TOKENS",
-    "Bound",
-    "CompactionPlan",
-    "ExtractedFact",
-    "FactType",
-    "Finding",
-    "HistoryStamp",
-    "Layout",
-    "Provenance",
-    "Strategy",
-    "TurnDecision",
-    "Usage",
-    "whole_characters",
-]
-
 MOST_TOKENS = 10**12
 """Largest count in a plan. A larger one in a file is refused as damage, as computing with it could fail."""
 CACHED_SHARE = 0.1

@@ -18,24 +18,6 @@ from planner.reading.families import published_model
 from planner.reading.messages import field_of
 from planner.settings import ModelPrices, PriceBand
 
-__all__ = [
-    "CACHE_LIFETIME_SECONDS",
-    "CACHE_READ_PRICES",
-    "WRITE_5_MINUTES",
-    "billed_tokens",
-    "cache_prices",
-    "cached_prompt",
-    "carrying_costs_more",
-    "dollars",
-    "dollars_at_most",
-    "is_warm",
-    "money",
-    "payback_calls",
-    "register_prices",
-    "switch_dollars",
-    "switch_money",
-]
-
 WRITE_5_MINUTES = 1.25
 """Price of writing a token to a cache of 5 minutes, in units of the input price (Anthropic, prompt caching)."""
 CACHE_READ_PRICES = (0.1, 0.05, 0.025)

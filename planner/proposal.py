@@ -21,20 +21,6 @@ from planner.reading.tokens import TokenCounter
 from planner.relevance.relevance import Relevance, focused
 from planner.settings import PlanSettings
 
-__all__ = [
-    "Account",
-    "AgentRequest",
-    "PlanRequest",
-    "Planner",
-    "Proposal",
-    "TurnProposal",
-    "carried_on",
-    "earlier_plan",
-    "proposed",
-    "read_and_new",
-    "written_brief",
-]
-
 
 @dataclass(frozen=True)
 class Account:

@@ -16,17 +16,6 @@ from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.turns import call_head
 from planner.reading.secrets import Secrets, redact
 
-__all__ = [
-    "SET_BY_HAND",
-    "PlanNotes",
-    "Section",
-    "finding_line",
-    "plan_notes",
-    "review_sections",
-    "review_text",
-    "row_groups",
-]
-
 HEAD_CHARACTERS = 200
 """Largest length of a turn's first words in its row."""
 FAILED_CHARACTERS = 40
@@ -50,7 +39,9 @@ class ReviewedPlan(Protocol):
     it imports this module, so that they cannot be named here."""
 
     @property
-    def task(self) -> str: ...
+    def task(self) -> str:
+        """The task."""
+
     @property
     def history(self) -> Any:
         """`HistoryStamp` of the planned history."""
@@ -60,7 +51,9 @@ class ReviewedPlan(Protocol):
         """`TurnDecision` of each turn."""
 
     @property
-    def brief(self) -> str: ...
+    def brief(self) -> str:
+        """Text of the brief."""
+
     @property
     def extracted_facts(self) -> Sequence[Any]:
         """Each an `ExtractedFact`."""
@@ -70,9 +63,13 @@ class ReviewedPlan(Protocol):
         """Each a `Finding`."""
 
     @property
-    def target_tokens(self) -> int: ...
+    def target_tokens(self) -> int:
+        """Largest number of tokens asked for."""
+
     @property
-    def estimated_tokens(self) -> int: ...
+    def estimated_tokens(self) -> int:
+        """Tokens of the view."""
+
     @property
     def provenance(self) -> Any:
         """`Provenance` of the plan."""
@@ -82,7 +79,8 @@ class ReviewedPlan(Protocol):
         """`Bound` with analysis and layout; None for a plan from disk."""
 
     @property
-    def secrets(self) -> Secrets: ...
+    def secrets(self) -> Secrets:
+        """Secrets that no review shows."""
 
 
 @dataclass(frozen=True)

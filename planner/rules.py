@@ -21,17 +21,6 @@ from planner.proposal import PlanRequest, Proposal, TurnProposal, carried_on, ea
 from planner.reading.lines import statements, text_width
 from planner.reading.patterns import lazy_pattern
 
-__all__ = [
-    "RulesPlanner",
-    "choices",
-    "decisions_in",
-    "effects_records",
-    "latest_request",
-    "open_tasks",
-    "rules_brief",
-    "urls",
-]
-
 CITED_TURNS = 3
 """Largest number of turns that a statement cites; the last ones are cited."""
 MOST_PAGES = 8

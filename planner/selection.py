@@ -33,16 +33,6 @@ from planner.reading.patterns import lazy_pattern
 from planner.relevance.ranking import MARK_TOKENS, KeptTexts, Pick, one_line, rank_lines
 from planner.rules import effects_records
 
-__all__ = [
-    "KEPT",
-    "Selection",
-    "brief_limit",
-    "least_tokens",
-    "opening_lines",
-    "recorded_turns",
-    "select",
-]
-
 STEPS: tuple[Strategy, ...] = ("keep", "summarize", "reference", "drop")
 """Strategies, the strongest first."""
 BRIEF_SHARE = 0.8

@@ -16,23 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from planner.errors import SettingsError
 from planner.reading.secrets import quoted
 
-__all__ = [
-    "RESTORE_TOOL",
-    "TOOL_NAME",
-    "CheckedSettings",
-    "ModelPrices",
-    "OptionalToolName",
-    "PlanSettings",
-    "PlannerName",
-    "PriceBand",
-    "ToolUse",
-    "bare_tool_name",
-    "declared_uses",
-    "explained",
-    "nearest",
-    "restore_tool_of",
-]
-
 PlannerName = Literal["auto", "model", "rules"]
 """Planner by name; ``auto`` is the model if there is a key, else the rules."""
 

@@ -9,8 +9,6 @@ import re
 from random import Random
 from string import ascii_letters, ascii_uppercase, digits
 
-__all__ = ["FORMS", "made"]
-
 ALPHABETS = {
     "a": ascii_letters + digits,
     "x": "0123456789abcdef",

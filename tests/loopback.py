@@ -10,8 +10,6 @@ from tests.openai_server import OpenAIServer
 if TYPE_CHECKING:
     import anthropic
 
-__all__ = ["HANG_UP", "HANG_UP_HALFWAY", "KEY", "STALL", "Loopback", "billed"]
-
 KEY = "sk-ant-loopback-0123456789abcdef"
 """Key of its clients; no error and no log may contain it."""
 STALL = Answer(fault="stalls")

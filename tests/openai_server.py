@@ -19,8 +19,6 @@ from applier.testing.api_forms import Block
 from applier.testing.messages_server import Response, event_line
 from applier.testing.prompt_cache import text_tokens
 
-__all__ = ["OpenAIServer", "items_of", "judge_items"]
-
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
 _OUTPUTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
 _TYPES = frozenset(

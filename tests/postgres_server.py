@@ -10,8 +10,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PostgresServer", "initdb_program"]
-
 
 def initdb_program() -> str:
     """Return the path of the server's programs, or nothing."""

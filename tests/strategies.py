@@ -25,24 +25,6 @@ from planner.plan import (
 from planner.reading.history import History, read_history
 from planner.validity import check_messages
 
-__all__ = [
-    "BRIEFS",
-    "CONSTRAINTS",
-    "FAILURES",
-    "answered_histories",
-    "compacted_histories",
-    "histories",
-    "image",
-    "lines",
-    "make_session",
-    "plans",
-    "png",
-    "text",
-    "texts",
-    "tool_turns",
-    "user_words",
-]
-
 LiveTail = Literal["any", "user", "tools"]
 
 PATHS = [

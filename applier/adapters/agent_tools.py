@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from applier.adapters.visible import Visible
 from applier.session import Session
-from applier.store.store import SearchResult
+from applier.store.excerpt import SearchResult
 from planner.errors import CompactorError, ReferenceNotFound
 from planner.evidence.tasks import MOST_CHARACTERS, NoteKind, note_id
 from planner.plan import FactType

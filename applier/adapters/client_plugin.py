@@ -24,26 +24,6 @@ from applier.adapters.transcripts.claude_code import config_folder
 from applier.adapters.transcripts.codex import home_folder
 from applier.store.opening import STORE_VARIABLE
 
-__all__ = [
-    "CLAUDE_CODE",
-    "CLIENTS",
-    "CODEX",
-    "ENTRY",
-    "PART",
-    "PLUGIN_NAME",
-    "PluginClient",
-    "Problem",
-    "codex_problems",
-    "is_ours",
-    "listing_problems",
-    "plugin_files",
-    "program_of",
-    "put_plugin",
-    "refusals",
-    "settings_problems",
-    "version_problem",
-]
-
 PLUGIN_NAME = "compactor"
 PART = f".{PLUGIN_NAME}-install-"
 """Beginning of the name of a folder during installation or removal. Clients ignore it, because it is hidden."""

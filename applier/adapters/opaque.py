@@ -9,8 +9,6 @@ from typing import Any
 
 from planner.reading.messages import OPAQUE, Block
 
-__all__ = ["carried_by", "opaque_block"]
-
 logger = logging.getLogger("applier.session")
 _CARRIED = "carried"
 _NAME = re.compile(r"[\w.-]{1,40}")

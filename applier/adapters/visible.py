@@ -14,14 +14,13 @@ from itertools import islice
 from typing import Any
 
 from applier.session.persistence import load_session
+from applier.store.excerpt import Restored, SearchResult
 from applier.store.listing import KnownFact, facts_about, known_facts, stored_facts
 from applier.store.reference import parse_reference, shortest_names
-from applier.store.store import Restored, SearchResult, Store
+from applier.store.store import Store
 from planner.errors import ReferenceNotFound
 from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import Part
-
-__all__ = ["NOTHING_YET", "Visible", "VisibleConversation"]
 
 NOTHING_YET = "nothing was compacted in this conversation yet: all of it is still in the context"
 

@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 
 from applier.adapters.transcripts.codex import home_folder
 
-__all__ = ["WrappedClient", "wrapped_client"]
-
 ANTHROPIC, OPENAI, CHATGPT = "upstream", "openai_upstream", "chatgpt_upstream"
 """Names of the proxy's upstreams."""
 

@@ -16,8 +16,6 @@ import click
 from applier.cli.screen import echo, replace_what_is_missing, shorten
 from planner.errors import CompactorError, SettingsError
 
-__all__ = ["run"]
-
 COMMANDS = {
     "plan": "plans",
     "review": "plans",

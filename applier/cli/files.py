@@ -17,8 +17,6 @@ from applier.cli.screen import echo
 from planner.errors import PlanRejected, SettingsError, TranscriptError
 from planner.plan import CompactionPlan, Finding
 
-__all__ = ["digest_of", "make_folder", "read_file", "read_plan", "read_text", "write_unchanged", "write_whole"]
-
 PRIVATE_FILE = 0o600
 
 

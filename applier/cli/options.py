@@ -24,34 +24,6 @@ from applier.store.store import Store
 from planner.errors import SettingsError, StoreError
 from planner.prices import money
 
-__all__ = [
-    "EXISTING_FILE",
-    "MOST_FAILURES",
-    "OUTPUT_FILE",
-    "SHARE",
-    "age",
-    "agreed",
-    "as_json",
-    "change_options",
-    "check_cap",
-    "check_output",
-    "existing_store",
-    "import_extra",
-    "naming_store",
-    "output_option",
-    "part",
-    "show_all",
-    "since",
-    "size",
-    "store_anywhere",
-    "store_option",
-    "task",
-    "together",
-    "transcript",
-    "turn_ranges",
-    "with_store",
-]
-
 EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]

@@ -41,8 +41,6 @@ from planner.plan import CompactionPlan, Usage
 from planner.prices import dollars_at_most, money
 from planner.settings import PlannerName
 
-__all__ = ["plan_files", "plan_options", "planned", "planning_options", "write_view"]
-
 planning_options = together(
     task,
     click.option("--target-tokens", type=click.IntRange(1, 10**9), metavar="N", help="Most tokens of the view."),

@@ -27,25 +27,6 @@ if TYPE_CHECKING:
 
     from planner.review_text import Section
 
-__all__ = [
-    "FULL_WIDTH",
-    "clean",
-    "day",
-    "echo",
-    "one_line",
-    "print_data",
-    "print_json",
-    "print_sections",
-    "print_table",
-    "printable",
-    "progress",
-    "replace_what_is_missing",
-    "screen",
-    "shorten",
-    "show_page",
-    "working",
-]
-
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters that could move a terminal's cursor, recolour it or reorder its text, and lone surrogates: ESC, a carriage
 return, a right-to-left override; not a tab or a line feed."""

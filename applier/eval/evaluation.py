@@ -40,33 +40,6 @@ from planner.prices import payback_calls
 from planner.reading.messages import Message, message_digest
 from planner.validity import check_messages
 
-__all__ = [
-    "QUESTION_KINDS",
-    "Cut",
-    "EvaluationMean",
-    "EvaluationRow",
-    "Exam",
-    "ExamMean",
-    "ExamQuestion",
-    "ExamSample",
-    "ExamView",
-    "count_violations",
-    "cut_at",
-    "cut_points",
-    "cut_transcript",
-    "evaluate",
-    "evaluate_files",
-    "evaluation_means",
-    "exam_means",
-    "exam_samples",
-    "exam_view",
-    "exam_views",
-    "measured",
-    "payback_of",
-    "read_checked",
-    "read_exams",
-]
-
 Value = TypeVar("Value")
 
 CUT_SHARES = (0.5, 0.8)

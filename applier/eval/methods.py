@@ -32,17 +32,6 @@ from planner.reading.history import read_history
 from planner.reading.messages import Message, blocks
 from planner.reading.tokens import TokenCounter
 
-__all__ = [
-    "METHODS",
-    "FolderPlanner",
-    "Method",
-    "NotRecorded",
-    "compact_by",
-    "find_method",
-    "methods_for",
-]
-
-
 Method = Callable[[Sequence[Message], str, int], list[Message]]
 """Function ``method(messages, task, target_tokens)``; the target is in o200k tokens of all text."""
 

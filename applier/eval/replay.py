@@ -23,8 +23,6 @@ from planner.reading.messages import plain_message
 from planner.reading.tokens import TokenCounter
 from planner.validity import check_messages
 
-__all__ = ["Replay", "ReplayedCall", "replay"]
-
 SECONDS_PER_CALL = 15.0
 """Time between two calls of the agent, including the run of a tool."""
 

@@ -17,30 +17,6 @@ from planner.reading.lines import call_text
 from planner.reading.messages import Block, Message, blocks, result_text, strings_in, to_json
 from planner.reading.tokens import TokenCounter
 
-__all__ = [
-    "AgentText",
-    "Need",
-    "NeedRecall",
-    "Survival",
-    "agent_values",
-    "contains",
-    "failure_traces",
-    "find_needs",
-    "measure_recall",
-    "measure_survival",
-    "message_tokens",
-    "o200k_counter",
-    "occurrences",
-    "one_space",
-    "path_splits",
-    "pieces",
-    "placings",
-    "plain_text",
-    "specifics",
-    "text_tokens",
-    "user_demands",
-]
-
 _URL = r"https?://[^\s\"'`<>()\[\]{}|\\^]+"
 """URL without the markup after it: ``https://a.org/a?b=1``; not the bracket in ``(https://a.org)``."""
 _PATH = r"(?:~|\.{1,2})?(?:/[\w.@+-]+)+|(?<![\w.@+-])[\w.@+-]++(?:/[\w.@+-]++)+"

@@ -24,17 +24,6 @@ from planner.programming.file_changes import changed_paths
 from planner.programming.shell import Command, documents, without_paging
 from planner.reading.lines import Statement, statements
 
-__all__ = [
-    "check_commands",
-    "choices",
-    "failures",
-    "is_lasting",
-    "is_question",
-    "passes_again",
-    "reasons",
-    "wishes",
-]
-
 SHORT_MESSAGE = 1_500
 """Length of a message up to which its single sentences may be lessons."""
 WORDS_CHARACTERS = 320

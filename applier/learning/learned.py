@@ -32,22 +32,6 @@ from planner.reading.history import History
 from planner.reading.lazy_property import lazy_property
 from planner.reading.tokens import TokenCounter
 
-__all__ = [
-    "HEADINGS",
-    "FinishedConversation",
-    "LearnedFiles",
-    "Memory",
-    "approved_lines",
-    "difference",
-    "digest_of",
-    "file_below",
-    "learned_lines",
-    "lines_for",
-    "mattering",
-    "merged",
-    "opening_text",
-]
-
 FOLDER = ".compactor/learned"
 """Folder of the files, below the project's folder."""
 INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", "CONTRIBUTING.md", "README.md")

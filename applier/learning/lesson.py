@@ -13,23 +13,6 @@ from planner.evidence import Evidence
 from planner.reading.lines import join_lines
 from planner.reading.secrets import redact
 
-__all__ = [
-    "KINDS",
-    "Kind",
-    "Lesson",
-    "beginnings",
-    "error_subject",
-    "folded",
-    "in_the_record",
-    "is_plain",
-    "is_quoted",
-    "long_words",
-    "sentence_key",
-    "sentences",
-    "stated",
-    "stems",
-]
-
 Kind = Literal["decision", "fact", "wish", "command", "error"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 

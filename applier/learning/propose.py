@@ -23,8 +23,6 @@ from planner.evidence.turns import shortened
 if TYPE_CHECKING:
     from planner.model.lessons import ReviewedLine
 
-__all__ = ["MOST_CANDIDATES", "Candidate", "Group", "Heard", "ProposedLine", "Review", "is_over", "proposed_lines"]
-
 FAILURE_DAYS, ENVIRONMENT_DAYS = 90, 30
 """Days after which an error that did not come back expires; fewer for an error of the machine."""
 MOST_SOURCES = 3

@@ -48,8 +48,6 @@ from planner.reading.tokens import TokenCounter
 if TYPE_CHECKING:
     from planner.model.lessons import LessonsModel, ReviewedLine, WrittenLesson
 
-__all__ = ["ReadLessons", "Reader", "lessons_of", "open_reader", "with_written"]
-
 WRITTEN_KINDS = frozenset({"decision", "fact", "wish", "error"})
 MOST_CHARACTERS, MOST_LESSONS = 640, 12
 """Largest number of characters in a line's text and words, and of lessons in one answer."""

@@ -31,8 +31,6 @@ from planner.evidence.user_words import first_words
 from planner.reading.messages import blocks, message_digest, plain_message
 from planner.validity import answer_calls
 
-__all__ = ["CHAIN", "compact", "observe", "prepare", "recover", "store_plan_ahead", "undo"]
-
 AHEAD_STATE = "ahead:"
 """Prefix of the store's key for the plan that was made in advance for the next compaction of a session."""
 

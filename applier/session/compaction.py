@@ -29,8 +29,6 @@ from planner.prices import CACHE_LIFETIME_SECONDS, cache_prices, payback_calls, 
 from planner.reading.tokens import TokenCounter
 from planner.validity import Violation, check_messages
 
-__all__ = ["Compaction", "attempt", "carried_text", "open_lists", "rest", "run_row", "situation_of"]
-
 UNSURE = "rules_unsure"
 """Code of the finding that the rules know little about the tools of a history."""
 CLEAR_OLD = ClearResults(keep_last=3, preview_characters=400)

@@ -18,8 +18,6 @@ from planner.errors import SettingsError, StoreError
 from planner.prices import switch_money
 from planner.settings import nearest
 
-__all__ = ["Event", "EventKind", "EventLog", "Hooks"]
-
 logger = logging.getLogger("applier.session")
 
 EventKind = Literal[

@@ -21,8 +21,6 @@ from planner.reading.media import PICTURES, Load, load_of
 from planner.reading.messages import Block, Message, blocks, plain_message, unmarked
 from planner.settings import RESTORE_TOOL
 
-__all__ = ["Edits", "Frame", "Place", "View", "bound", "draft", "first_difference", "first_disagreement", "message_at"]
-
 Place = tuple[int, int]
 """Index of a message in the history, and index of a block in that message."""
 

@@ -31,8 +31,6 @@ from planner.reading.messages import (
 from planner.reading.tokens import TokenCounter
 from planner.settings import ToolUse
 
-__all__ = ["Arrival", "HistoryTracker", "Result"]
-
 MAX_HEADS = 6
 """Number of remembered compacted parts: a caller may return with a list from before a few compactions."""
 

@@ -16,12 +16,10 @@ from typing import Any, NamedTuple
 from applier.session.frame import Frame, View, bound, first_disagreement
 from applier.session.history_tracker import Arrival, HistoryTracker
 from applier.session.persistence import Committed, SavedFrame, SessionStore, commit
+from applier.store.excerpt import Restored
 from applier.store.records import NOTED_SECONDS
-from applier.store.store import Restored
 from applier.view import remember_view
 from planner.errors import ReferenceNotFound, StoreError
-
-__all__ = ["KnownState", "LastList", "Ledger", "Saved", "Undoable"]
 
 MOST_UNDOABLE = 10
 """Largest number of compactions that can be undone: each contains a decision for every turn of its history."""

@@ -24,17 +24,6 @@ from planner.errors import SettingsError, StoreDamaged, StoreError, StoreReplace
 from planner.reading.history import History
 from planner.reading.messages import plain_message
 
-__all__ = [
-    "Committed",
-    "SavedFrame",
-    "SavedSession",
-    "SessionStore",
-    "commit",
-    "load_session",
-    "session_name",
-    "within",
-]
-
 T = TypeVar("T")
 
 REST_SECONDS = 30.0

@@ -23,8 +23,6 @@ from planner.plan import CompactionPlan, Usage
 from planner.proposal import AgentRequest
 from planner.settings import PlanSettings
 
-__all__ = ["TASK_CHARACTERS", "BreakerState", "Planned", "Planning", "Worker"]
-
 BreakerState = Literal["closed", "open", "half_open"]
 
 READY_SLACK = 1.2

@@ -17,8 +17,6 @@ from planner.errors import SettingsError
 from planner.prices import cache_prices, carrying_costs_more
 from planner.settings import ModelPrices
 
-__all__ = ["LEVELS", "PRESETS", "Level", "Measurement", "Preset", "Step", "When", "level_after", "preset_named"]
-
 Level = Literal["normal", "warning", "critical", "exhausted"]
 
 LEVELS: tuple[tuple[Level, float], ...] = (("normal", 0.0), ("warning", 0.8), ("critical", 0.95), ("exhausted", 1.0))

@@ -18,8 +18,6 @@ from planner.reading.media import Load, MediaLimits
 from planner.reading.tokens import TokenCounter
 from planner.settings import RESTORE_TOOL, bare_tool_name, restore_tool_of
 
-__all__ = ["Pause", "Pressure"]
-
 GROWTH_WEIGHT = 0.1
 """Weight of the newest call in the average growth."""
 REARM_SHARE, FORCED_REARM_SHARE = 0.05, 0.01

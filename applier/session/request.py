@@ -18,22 +18,6 @@ from planner.reading.lazy_property import lazy_property
 from planner.reading.media import MANY_IMAGES
 from planner.reading.messages import Block, blocks, cache_marks, field_of, plain_message
 
-__all__ = [
-    "MOST_DIGITS",
-    "WINDOW_EXCEEDED",
-    "AgentCall",
-    "Gauge",
-    "LostResults",
-    "TooHeavy",
-    "TooLong",
-    "fields_of_body",
-    "prompt_limit_tokens",
-    "read_refusal",
-    "stop_reason_of",
-    "used_input_tokens",
-    "with_breakpoint",
-]
-
 LONG_TTL = "1h"
 MAX_CACHE_MARKS = 4
 """Largest number of ``cache_control`` marks in one request (Anthropic, prompt caching)."""

@@ -22,8 +22,6 @@ from planner.reading.lines import Line
 from planner.reading.media import MANY_IMAGES, Load, MediaLimits, media_mark, picture_load, pictures_in, source_data
 from planner.reading.messages import Block, blocks, plain_message, readable_text
 
-__all__ = ["ClearResults", "DemoteLarge", "FitNewest", "StubRereads", "fit_pictures"]
-
 TEXT_ROOM_SHARE = 0.2
 """Share of the limit that stays free for later messages when a user's own text is cut to fit."""
 SMALL_WINDOW_SHARE = 0.8

@@ -24,16 +24,14 @@ from applier.session.request import AgentCall, read_refusal
 from applier.session.sharing import Turns
 from applier.session.state import SessionState, Setup, State
 from applier.settings import SessionSettings
-from applier.store.excerpt import find_matches
-from applier.store.store import Restored, SearchResult, Store
+from applier.store.excerpt import Restored, SearchResult, find_matches
+from applier.store.store import Store
 from planner.api import PlannerChoice, check_argument, check_planner, check_request
 from planner.errors import ReferenceNotFound, SettingsError, StoreError
 from planner.plan import CompactionPlan
 from planner.proposal import AgentRequest
 from planner.reading.lines import Part
 from planner.reading.messages import Block, compacted_start
-
-__all__ = ["Session"]
 
 logger = logging.getLogger("applier.session")
 

@@ -32,8 +32,6 @@ from applier.store.store import Store
 from planner.errors import ReferenceNotFound, StoreDamaged, StoreError, TranscriptError
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["Turns", "marks_of"]
-
 HOLD_SECONDS = 2.0
 """Longest time that a call waits for another process in the same session."""
 PLAN_SECONDS = 120.0

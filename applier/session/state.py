@@ -34,8 +34,6 @@ from planner.reading.messages import plain_message, result_ids, unmarked
 from planner.reading.tokens import TokenCounter
 from planner.settings import declared_uses
 
-__all__ = ["SessionState", "Setup", "State"]
-
 
 @dataclass(frozen=True)
 class Setup:

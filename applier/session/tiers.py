@@ -21,8 +21,6 @@ from planner.reading.history import History, Turn
 from planner.reading.media import Load, MediaLimits
 from planner.settings import RESTORE_TOOL, PlanSettings, bare_tool_name
 
-__all__ = ["PlanTurns", "RetreatHead", "Situation", "SnipMiddle", "Tier"]
-
 WORTH_SHARE, NEW_SHARE = 0.75, 0.5
 """Shares for a compaction that is requested soon after the last one. If the goal would leave more than the first share
 of the present list, it becomes the size that the last plan left plus the second share of what was added since."""

@@ -1,10 +1,11 @@
 """The store of originals, plans, facts, events and session states; `Store` lists its guarantees."""
 
 from applier.store.backend import Backend
+from applier.store.excerpt import Match, Restored, SearchResult
 from applier.store.opening import REDACT_VARIABLE, STORE_VARIABLE, default_path, open_store, store_file
 from applier.store.records import StoredHistory
 from applier.store.retention import Garbage, collect_garbage
-from applier.store.store import Match, Restored, SearchResult, Store, StoreSize
+from applier.store.store import Store, StoreSize
 from planner.placeholders import history_key
 
 __all__ = [

@@ -33,8 +33,6 @@ from planner.plan import CompactionPlan, ExtractedFact
 from planner.reading.messages import message_digest, to_json
 from planner.reading.secrets import MARK
 
-__all__ = ["back_up", "export_conversation", "import_archive", "open_archive"]
-
 CARRIED = SESSION_STATE, "origin:", "view:", "answer:"
 """Prefixes of the states that a conversation carries: its session, its folder, its views."""
 _LARGEST_BYTES = 64 * 2**20

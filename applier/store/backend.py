@@ -15,8 +15,6 @@ from typing import Any, ClassVar
 
 from planner.errors import StoreDamaged, StoreError
 
-__all__ = ["VERSION_TABLE", "Backend", "Row", "SqlBackend"]
-
 
 class Backend(ABC):
     """Storage for records: a text of ASCII characters as the key, bytes as the body.

@@ -19,8 +19,6 @@ from planner.reading.history import History, Turn, read_history
 from planner.reading.lines import Line, Part, join_lines, turn_lines, without_numbers
 from planner.reading.messages import Block, Message
 
-__all__ = ["Match", "Restored", "SearchResult", "find_matches", "restored_part", "with_other_turns"]
-
 CONTEXT_LINES, MANY_CONTEXT_LINES = 2, 1
 """Number of lines shown before and after a match in one turn: the second if there are more than `FEW_LINES` matches."""
 FEW_LINES = 3

@@ -17,8 +17,6 @@ from applier.store.records import next_order, order_of, read
 from applier.store.search import asked_terms, spaced, word_table
 from planner.placeholders import history_key
 
-__all__ = ["FactIndex", "forget_index", "index_is_due", "notes_of_facts"]
-
 INDEXED, RECENT = "index/", "recent/"
 """Prefixes of the records of the table, and of the keys of facts that are not in it yet."""
 MOST_RECENT = 5_000

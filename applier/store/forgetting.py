@@ -24,18 +24,6 @@ from applier.store.records import (
 )
 from planner.placeholders import KEY_DIGITS
 
-__all__ = [
-    "SESSION_STATE",
-    "HistoryFamily",
-    "Kin",
-    "names_in",
-    "plans_of_nobody",
-    "remove_histories",
-    "remove_history",
-    "sessions_of",
-    "state_name",
-]
-
 _INDEXED = 8
 """Number of hex digits by which digests are looked up before a full comparison, as messages mention short keys."""
 Mentions = Callable[[Sequence[Node]], Iterable[str]]

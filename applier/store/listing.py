@@ -21,16 +21,6 @@ from planner.evidence.user_words import first_words
 from planner.plan import ExtractedFact
 from planner.reading.history import read_history
 
-__all__ = [
-    "KnownFact",
-    "StoredConversation",
-    "conversations",
-    "facts_about",
-    "is_within",
-    "known_facts",
-    "stored_facts",
-]
-
 TASK_CHARACTERS = 200
 """Longest task taken from the user's first words."""
 

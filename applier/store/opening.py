@@ -28,19 +28,6 @@ from planner.errors import StoreDamaged, StoreError
 from planner.placeholders import KEY_DIGITS
 from planner.reading.messages import to_json
 
-__all__ = [
-    "OLD_FORMAT",
-    "REDACT_VARIABLE",
-    "STORE_VARIABLE",
-    "WholeNames",
-    "check_format",
-    "default_path",
-    "open_store",
-    "store_file",
-    "store_place",
-    "temporary_store",
-]
-
 OLD_FORMAT = 4
 _SHORT = re.compile(r"([hp][0-9a-f]{8})((?::t[1-9][0-9]*)?)")
 """``h1a2b3c4d``, ``h1a2b3c4d:t12``, ``p1a2b3c4d`` as a whole text."""

@@ -20,8 +20,6 @@ except ImportError as error:
     cure = "pip install 'relevance-compactor[postgres]', or in a clone pip install '.[postgres]'"
     raise StoreError(f"a postgresql:// store needs psycopg: {cure}") from error
 
-__all__ = ["PostgresBackend"]
-
 SCHEMA = "compactor"
 _WRITER_LOCK = 0x636F6D70
 """Name of the lock of the only writer, so that saving and forgetting never overlap."""

@@ -44,40 +44,6 @@ from planner.plan import Finding
 from planner.reading.history import History, prefix_digests
 from planner.reading.messages import Message, json_pieces
 
-__all__ = [
-    "NOTED_SECONDS",
-    "NOTHING",
-    "NewRecord",
-    "Node",
-    "PlanKey",
-    "SavedChain",
-    "StoredHistory",
-    "add_in_order",
-    "audit",
-    "chain_of",
-    "count_values",
-    "digest_of",
-    "encode",
-    "fields",
-    "keep_history",
-    "missing_nodes",
-    "next_order",
-    "nodes_of",
-    "order_of",
-    "pack",
-    "parts",
-    "plan_keys",
-    "prefix_of",
-    "read",
-    "read_chain",
-    "read_histories",
-    "read_messages",
-    "saved_history",
-    "unpack",
-    "unpacked_bytes",
-    "way_back",
-]
-
 NOTED_SECONDS = 3600.0
 """Shortest time between two records of a history's last use."""
 EMPTY_HISTORY = hashlib.sha256(b"").hexdigest()

@@ -13,15 +13,6 @@ from applier.store.records import Node, StoredHistory, read_chain, read_historie
 from planner.errors import ReferenceNotFound
 from planner.placeholders import KEY_DIGITS, history_key
 
-__all__ = [
-    "find_history",
-    "find_referenced",
-    "nodes_of_turn",
-    "parse_key",
-    "parse_reference",
-    "shortest_names",
-]
-
 EXPECTED_KEY = f"expected 'h' and {KEY_DIGITS} hex digits"
 _SHORTEST = 8
 """Digits of the shortest form of a key."""

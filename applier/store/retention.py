@@ -19,8 +19,6 @@ from applier.store.store import Store
 from planner.errors import SettingsError
 from planner.plan import Finding
 
-__all__ = ["LIVE_SECONDS", "Garbage", "collect_garbage"]
-
 LIVE_SECONDS = 86_400.0
 """Age below which a conversation stays, however large the store is; a session records its use once an hour."""
 

@@ -21,8 +21,6 @@ from planner.errors import StoreError
 from planner.programming.coding_tools import defines
 from planner.reading.lines import Line, Part, join_lines
 
-__all__ = ["Hits", "MatchingTurns", "Rank", "asked_terms", "matching_turns", "ranked", "spaced", "word_table"]
-
 SEARCH_SECONDS = 1.0
 """Longest time for one pattern: some patterns would never end."""
 MAX_SEARCH_CHARACTERS = 1_000

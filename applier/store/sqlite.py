@@ -13,8 +13,6 @@ from pathlib import Path
 from applier.store.backend import VERSION_TABLE, SqlBackend
 from planner.errors import StoreDamaged, StoreError, StoreReplaced
 
-__all__ = ["SqliteBackend"]
-
 Identity = tuple[int, int]
 """Device and inode of a file, independent of its name."""
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 
 from applier.store import records
 from applier.store.backend import Backend
-from applier.store.excerpt import Match, Restored, SearchResult, find_matches, restored_part, with_other_turns
+from applier.store.excerpt import Restored, SearchResult, find_matches, restored_part, with_other_turns
 from applier.store.fact_index import FactIndex, index_is_due, notes_of_facts
 from applier.store.forgetting import plans_of_nobody, remove_history
 from applier.store.records import (
@@ -49,18 +49,6 @@ from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import Part
 from planner.reading.messages import Message, message_digest, to_json, with_places
 from planner.reading.secrets import NO_SECRETS, Secrets, redact
-
-__all__ = [
-    "Match",
-    "Origin",
-    "Restored",
-    "SearchResult",
-    "Store",
-    "StoreSize",
-    "StoredFact",
-    "StoredHistory",
-    "event_place",
-]
 
 _PLAN_ID = re.compile(rf"p([0-9a-f]{{{KEY_DIGITS},64}})")
 """Id of a plan: ``p`` and at least 32 hex digits; not the key of a history."""

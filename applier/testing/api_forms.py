@@ -19,34 +19,6 @@ from typing import Any, Literal, NamedTuple
 
 import imagesize  # type: ignore[import-untyped]
 
-__all__ = [
-    "ADAPTIVE_THINKING",
-    "BOUND_THINKING",
-    "NO_SAMPLING",
-    "THINKING_TYPES",
-    "Answer",
-    "Block",
-    "Failure",
-    "MergedMessage",
-    "PromptPart",
-    "Refusal",
-    "Reply",
-    "Request",
-    "RequestBlock",
-    "Script",
-    "blocks_of",
-    "canonical",
-    "chained",
-    "events",
-    "image_pixels",
-    "overloaded",
-    "pdf_pages",
-    "rate_limited",
-    "refuse",
-    "say",
-    "use",
-]
-
 Block = dict[str, Any]
 THINKING_TYPES = ("thinking", "redacted_thinking")
 ADAPTIVE_THINKING = (4, 6)

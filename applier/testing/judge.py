@@ -27,8 +27,6 @@ from applier.testing.api_forms import (
 from applier.testing.judge_rules import RULES
 from applier.testing.prompt_cache import request_tokens
 
-__all__ = ["judge", "judge_edit", "sealed", "thinking_and_rest", "without_unbound_thinking"]
-
 MAX_BODY_BYTES = 32 * 2**20
 _DIGEST = 64
 """Number of hex digits in each half of a signature."""

@@ -21,8 +21,6 @@ from applier.testing.api_forms import (
     pdf_pages,
 )
 
-__all__ = ["RULES"]
-
 _MAX_MARKS, _MAX_MEDIA, _MAX_MESSAGES = 4, 100, 100_000
 """Most cache marks, images and document pages together, and messages of a request."""
 _MANY_IMAGES, _MANY_IMAGES_PIXELS = 20, 2000

@@ -17,8 +17,6 @@ from applier.testing.api_forms import Answer, Block, Failure, Refusal, Reply, Re
 from applier.testing.judge import judge, sealed, thinking_and_rest, without_unbound_thinking
 from applier.testing.prompt_cache import PromptCache, PromptUsage, request_tokens, text_tokens
 
-__all__ = ["Exchange", "MessagesServer", "Response", "event_line"]
-
 _THOUGHT = "Request {number}: let me think about what is asked, what is known, and what to do next."
 _COUNT_PATH = "/v1/messages/count_tokens"
 

@@ -16,8 +16,6 @@ from typing import Any
 
 from applier.testing.api_forms import Block, PromptPart, Request, blocks_of, canonical, image_pixels
 
-__all__ = ["CACHE_READ_PRICES", "PromptCache", "PromptUsage", "request_tokens", "text_tokens"]
-
 CACHE_READ_PRICES = (0.1, 0.05, 0.025)
 """Prices of a token read from the cache, in uncached input tokens: of most models, Opus 5.5, Fable 5.1."""
 _WRITE_PRICES = {"5m": 1.25, "1h": 2.0}

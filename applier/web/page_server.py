@@ -29,8 +29,6 @@ from applier.serving import AppServer
 from applier.web.reviews import Replan, ReviewPage, Revision, Search
 from planner.errors import CompactorError
 
-__all__ = ["PageServer"]
-
 HOST = "127.0.0.1"
 KEY_HEADER = "x-compactor-key"
 PROTECTED = "/api/"

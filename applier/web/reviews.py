@@ -23,8 +23,6 @@ from planner.prices import money
 from planner.reading.messages import plain_message
 from planner.reading.secrets import redact
 
-__all__ = ["Replan", "ReviewPage", "Revision", "Search"]
-
 MOST_WORD_LINES = 12
 """Largest number of lines of the user's words in one turn."""
 _WORDS = ("turns", "failed", "findings", "statements", "open")

@@ -19,8 +19,6 @@ from planner.reading.messages import Block, parsed_result, result_text, to_json
 from planner.reading.patterns import lazy_pattern
 from planner.settings import ToolUse
 
-__all__ = ["Call", "CallKind", "CallReading", "argument", "calls_of", "read_call"]
-
 CallKind = Literal["read", "search", "write", "run", "ask", "other"]
 
 _ADDRESSES = ("file_path", "path", "filename", "file", "notebook_path", "filePath", "target_file", "uri")

@@ -20,8 +20,6 @@ from planner.evidence.user_words import is_question
 from planner.evidence.words import figures_of
 from planner.reading.messages import parsed_result
 
-__all__ = ["CallPlace", "Effect", "Pending", "effects", "open_calls", "retried", "unanswered_questions"]
-
 ACTION_CHARACTERS, RECEIPT_CHARACTERS = 240, 160
 """Largest lengths of an action and of a receipt as they are shown."""
 MOST_LATER = 32

@@ -11,11 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from planner.evidence.calls import Call, CallReading
-from planner.evidence.outcomes import Outcome, failed_outcome
+from planner.evidence.outcomes import Outcome
 from planner.evidence.turns import Evidence, RecordLine, TurnEvidence
 from planner.reading.lines import Statement
-
-__all__ = ["Field", "Fields", "RecordLine", "failed_outcome", "register_field", "registered_fields"]
 
 
 class Field:

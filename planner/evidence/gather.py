@@ -35,8 +35,6 @@ from planner.reading.lines import (
 from planner.reading.tokens import TokenCounter
 from planner.settings import ToolUse
 
-__all__ = ["gather_evidence"]
-
 
 def gather_evidence(
     history: History,

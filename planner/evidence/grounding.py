@@ -31,8 +31,6 @@ from planner.evidence.words import (
 from planner.reading.lazy_property import lazy_property
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["NameIndex", "invented"]
-
 TOKEN_CHARACTERS = 1_024
 """Length at which a run of name characters (base64, minified code) is cut into pieces."""
 QUICK_TEXTS, QUICK_CHARACTERS = 16, 20_000

@@ -18,17 +18,6 @@ from planner.evidence.calls import Call
 from planner.reading.lines import BlockText, Line, Lines, Source, join_lines, without_escapes
 from planner.reading.patterns import lazy_pattern
 
-__all__ = [
-    "ANSWER_CHARACTERS",
-    "attributed",
-    "boilerplate_of",
-    "is_host_text",
-    "is_running",
-    "is_wrapping",
-    "running_id",
-    "without_boilerplate",
-]
-
 ANSWER_CHARACTERS = 4_000
 """Largest number of characters of a result that count as the user's words. Nobody types more into a dialog, and a
 forged text of this length cannot fill a view."""

@@ -12,13 +12,6 @@ from itertools import islice
 
 from planner.reading.patterns import lazy_pattern
 
-__all__ = [
-    "PATH_MARKS",
-    "parts_of",
-    "specifics_of",
-    "without_root",
-]
-
 NAME_CHARACTERS = 256
 """Largest length of a name that is no URL. A longer run of name characters, such as base64, is read in pieces, so that
 the time grows in proportion to its length."""

@@ -17,21 +17,6 @@ from planner.reading.lines import Statement, numbers_of
 from planner.reading.messages import parsed_result
 from planner.reading.patterns import lazy_pattern
 
-__all__ = [
-    "OUTCOME_LINES",
-    "REPORT_LINES",
-    "Outcome",
-    "Status",
-    "exit_code",
-    "failed_outcome",
-    "is_refusal",
-    "listed_failures",
-    "mentions_failure",
-    "printed_lines",
-    "read_outcome",
-    "reports_error",
-]
-
 Status = Literal["passed", "failed", "done", "running", "unanswered"]
 
 OUTCOME_LINES = 3

@@ -18,8 +18,6 @@ from planner.evidence.turns import Evidence
 from planner.reading.messages import parsed_result
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["MOST_CHARACTERS", "NoteKind", "Task", "note_id", "task_lists", "written_notes"]
-
 _WRITES_LIST = lazy_pattern(r"(?!mcp__).*(?:todo|(?:update|set)_?plan|task_?(?:list|tracker))", re.I)
 """Names of tools that write a whole list: ``TodoWrite``, ``write_todos``, ``update_plan``, ``task_tracker``; not
 ``plan_trip``, ``ExitPlanMode``, ``mcp__shop__todo``."""

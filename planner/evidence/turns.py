@@ -23,17 +23,6 @@ from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import Line, Lines, Statement, keys_of_call_lines, statements
 from planner.reading.patterns import lazy_pattern
 
-__all__ = [
-    "EndedCall",
-    "Evidence",
-    "RecordLine",
-    "TurnEvidence",
-    "WrittenEntry",
-    "call_head",
-    "call_sides",
-    "shortened",
-]
-
 HEAD_CHARACTERS = 60
 """Largest length of a call's subject (its path, command or query) in its head, the call in a few words."""
 FAILED_HEAD_CHARACTERS = 110

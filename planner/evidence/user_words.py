@@ -20,17 +20,6 @@ from planner.reading.history import History, Turn
 from planner.reading.lines import Line, Lines, Statement, join_lines, text_width, turn_lines
 from planner.reading.patterns import lazy_pattern
 
-__all__ = [
-    "Choice",
-    "answered_offer",
-    "binding_lines",
-    "first_words",
-    "introduces",
-    "is_question",
-    "own_words",
-    "typed_lines",
-]
-
 LONG_MESSAGE = 2_000
 """Smallest width of a message that is searched for pasted parts; a shorter one counts as typed."""
 LONG_PASTE = 800

@@ -14,25 +14,6 @@ from itertools import chain
 
 from planner.reading.patterns import lazy_pattern
 
-__all__ = [
-    "BLANKS",
-    "DIGITS",
-    "LETTERS",
-    "WORD",
-    "figures_of",
-    "is_year",
-    "listed_in",
-    "numbers_in",
-    "pairs_in",
-    "plain_forms",
-    "plain_text",
-    "short_number",
-    "values_in",
-    "values_of",
-    "without_figures",
-    "words_of",
-]
-
 LETTERS = "A-Za-zÀ-ÖØ-öø-ɏḀ-ỿ"
 """Letters of the Latin script, as a set in a pattern."""
 WORD = f"{LETTERS}0-9_"

@@ -24,20 +24,6 @@ from planner.proposal import TurnProposal
 from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import join_lines
 
-__all__ = [
-    "BEST_SCORE",
-    "MOST_PROBLEMS",
-    "PlanAnswer",
-    "Reading",
-    "Scope",
-    "answer_in",
-    "json_in",
-    "read_answer",
-    "read_entry",
-    "read_fact",
-    "spans",
-]
-
 MOST_ANSWER_CHARACTERS = 400_000
 """Number of characters of an answer that are read: twelve times the longest allowed one."""
 MOST_PROBLEMS = 12

@@ -30,8 +30,6 @@ from planner.proposal import PlanRequest
 if TYPE_CHECKING:
     import tenacity
 
-__all__ = ["AskedOutcome", "Asking", "PlannerConversation", "ask_all", "left_seconds"]
-
 MOST_PARALLEL = 4
 """Largest number of questions asked at once: more would meet rate limits."""
 MEND_OUTPUT_TOKENS, MEND_LEAST_SECONDS = 2_048, 5.0

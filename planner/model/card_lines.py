@@ -23,8 +23,6 @@ from planner.proposal import PlanRequest
 from planner.reading.lines import BlockText, Line, is_encoded, text_width, without_escapes
 from planner.relevance.ranking import rank_lines
 
-__all__ = ["CardLines", "card_line", "is_in_header", "is_sentence", "lines_of_cards"]
-
 SHORT_TOKENS = 100
 """Size in raw tokens up to which a text is shown whole: the replies of a game, most answers of tools, people's
 messages. With 30 the cards of a game contained 12 of 16 answers, with 60 13, with 100 all."""

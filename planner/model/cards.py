@@ -23,8 +23,6 @@ from planner.proposal import PlanRequest, read_and_new
 from planner.reading.lines import Line
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["Card", "earlier_choices", "history_index", "turn_cards", "turn_lines"]
-
 HEADER_CALLS_CHARACTERS, NEIGHBOUR_CALLS_CHARACTERS = 160, 100
 """Largest lengths of a turn's calls in the header of a card, and in the line of a neighbouring turn."""
 INDEX_CHARACTERS, CHOICE_CHARACTERS = (100, 60, 30, 12), (80, 40, 0)

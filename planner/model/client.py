@@ -24,23 +24,6 @@ from planner.prices import billed_tokens
 from planner.proposal import Account
 from planner.reading.families import names_provider
 
-__all__ = [
-    "DEFAULT_MODEL",
-    "Endpoint",
-    "Meter",
-    "for_planning",
-    "has_credentials",
-    "is_refusal",
-    "is_same_account",
-    "keys_of",
-    "open_client",
-    "open_endpoint",
-    "response_text",
-    "response_usage",
-    "sdk_timeout",
-    "unavailable",
-]
-
 DEFAULT_MODEL = "claude-haiku-5-5"
 """Default model: the current one of Claude's smallest and cheapest line, by the list of models in anthropic 2.11, as
 ranking turns and naming lines needs reading more than reasoning."""

@@ -24,8 +24,6 @@ from planner.prices import dollars_at_most
 from planner.proposal import PlanRequest
 from planner.settings import PlanSettings
 
-__all__ = ["LessonsModel", "ReviewedLine", "WrittenLesson", "lessons_question", "review_question"]
-
 CARDS_TOKENS, ANSWER_TOKENS = 24_000, 3_000
 """Largest numbers of tokens of a conversation's cards in its question, and of the answer."""
 REVIEW_TOKENS, CANDIDATE_TOKENS, LINE_TOKENS = 12_000, 150, 100

@@ -28,8 +28,6 @@ from planner.proposal import PlanRequest, Proposal, earlier_plan, read_and_new
 from planner.reading.families import names_provider
 from planner.rules import RulesPlanner
 
-__all__ = ["ModelPlanner", "RelayedAnswer", "RelayedPlanner", "RelayedQuestion", "Unanswered", "rendered_prompts"]
-
 PREFIX_SHARE = 0.6
 """Share of the remaining time for the question after the agent's prefix; the rest is for cards if that fails."""
 

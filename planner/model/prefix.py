@@ -23,8 +23,6 @@ from planner.proposal import AgentRequest, PlanRequest
 from planner.reading.families import model_family
 from planner.reading.messages import cache_marks
 
-__all__ = ["PrefixQuestion", "prefix_cost", "prefix_question", "request_behind_prefix", "why_not_prefix"]
-
 LONG_TTL_SECONDS = 3_600
 """Time after each read for which a provider keeps a prefix marked with ``ttl: 1h``."""
 

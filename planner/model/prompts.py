@@ -14,8 +14,6 @@ from pathlib import Path
 
 from planner.errors import SettingsError
 
-__all__ = ["PROMPTS", "TAGS", "Prompts", "load_prompts", "one_line", "packaged_folder", "safe_text"]
-
 PROMPTS: Mapping[str, frozenset[str]] = {
     "brief": frozenset(),
     "system": frozenset({"brief_rules"}),

@@ -32,8 +32,6 @@ from planner.reading.tokens import TokenCounter
 from planner.rules import rules_brief
 from planner.selection import brief_limit, least_tokens, recorded_turns
 
-__all__ = ["Question", "QuestionBasis", "brief_tokens", "choice_tokens", "notes_tokens", "plan_questions", "sizes_text"]
-
 REQUEST_CHARACTERS = 600
 """Largest length of the latest request and of the task; the rest is on cards."""
 NEIGHBOURS = 12

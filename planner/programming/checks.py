@@ -18,8 +18,6 @@ from planner.programming.failures import RAN_NOTHING
 from planner.programming.shell import Command, last_run, without_paging
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["CheckKind", "check_kind", "check_kinds", "check_outcomes", "recoveries"]
-
 CheckKind = Literal["test", "lint", "typecheck", "build"]
 
 OUTCOME_CHARACTERS, COMMAND_CHARACTERS = 120, 120

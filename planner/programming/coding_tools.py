@@ -14,8 +14,6 @@ from planner.evidence.calls import Call, CallKind, CallReading, argument
 from planner.programming.shell import PREPARING, Command, commands_of, is_looking, shell_changes
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Replacement", "commands_in", "defines", "edit_of", "folder_of", "read_tool", "writes_of"]
-
 _COMMANDS = ("command", "cmd", "script", "code", "input")
 """Names of arguments that contain a command, the best first."""
 _FOLDERS = ("workdir", "cwd", "working_directory", "working_dir")

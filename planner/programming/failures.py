@@ -32,8 +32,6 @@ from planner.programming.shell import PREPARING, Command, is_looking, last_run
 from planner.reading.lines import Statement, numbers_of
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["RAN_NOTHING", "read_run"]
-
 Verdict = Literal["passed", "failed"]
 
 LINE_CHARACTERS = 400

@@ -22,17 +22,6 @@ from planner.programming.coding_tools import Replacement, commands_in, edit_of, 
 from planner.programming.shell import WITH_WORKTREE, Command, PathChange, documents, last_run, shell_changes
 from planner.reading.patterns import lazy_pattern
 
-__all__ = [
-    "changed_files",
-    "changed_paths",
-    "common_root",
-    "file_changes",
-    "file_paths",
-    "is_absolute",
-    "plain_path",
-    "work_folder",
-]
-
 LEAST_USES = 4
 """Smallest number of paths in a folder that may be left out of shown paths."""
 PARENT_SHARE = 1.25

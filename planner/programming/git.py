@@ -13,8 +13,6 @@ from planner.programming.file_changes import changed_paths, is_absolute, plain_p
 from planner.programming.shell import Command, commands_of
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["branches", "commits", "conflicts"]
-
 SUBJECT_CHARACTERS = 120
 """Largest length of the subject of a commit as it is shown."""
 

@@ -14,21 +14,6 @@ from typing import NamedTuple
 
 from planner.reading.patterns import lazy_pattern
 
-__all__ = [
-    "PREPARING",
-    "WITH_WORKTREE",
-    "Command",
-    "HereDocument",
-    "Output",
-    "PathChange",
-    "commands_of",
-    "documents",
-    "is_looking",
-    "last_run",
-    "shell_changes",
-    "without_paging",
-]
-
 LINE_CHARACTERS = 4_096
 """Number of first characters of a shell line that are read. Here-documents do not count."""
 

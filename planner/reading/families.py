@@ -16,8 +16,6 @@ from planner.reading.patterns import lazy_pattern
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo
 
-__all__ = ["ModelFamily", "binds_reasoning", "known_window_tokens", "model_family", "names_provider", "published_model"]
-
 _GPT_VERSION = lazy_pattern(r"\bgpt-(\d{1,2})(?:\.(\d{1,2}))?(?![\d.])")
 """Version in the name of a GPT model: ``gpt-6.2-sol``, ``openai/gpt-7``; not ``gpt-3.5.1``."""
 _VERSION = lazy_pattern(r"claude\D{0,40}?(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?")

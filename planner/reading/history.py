@@ -27,8 +27,6 @@ from planner.reading.messages import (
     result_ids,
 )
 
-__all__ = ["History", "Turn", "TurnKind", "assemble_history", "prefix_digests", "read_history"]
-
 TurnKind = Literal["user", "assistant", "tools", "other"]
 
 

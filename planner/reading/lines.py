@@ -21,31 +21,6 @@ from planner.reading.history import History, Turn
 from planner.reading.messages import Block, readable_text, result_text
 from planner.reading.patterns import lazy_pattern
 
-__all__ = [
-    "READ_LINES",
-    "SENTENCE_END",
-    "WRAP_CHARACTERS",
-    "BlockText",
-    "BlockWords",
-    "Line",
-    "Lines",
-    "Part",
-    "Source",
-    "Statement",
-    "call_text",
-    "is_encoded",
-    "join_lines",
-    "keys_of_call_lines",
-    "numbers_of",
-    "read_block",
-    "statements",
-    "text_width",
-    "turn_lines",
-    "without_escapes",
-    "without_indentation",
-    "without_numbers",
-]
-
 Part = Literal["user", "assistant", "call", "result"]
 Source = Literal["user", "host", "agent", "tool", "document", "planner"]
 """Author of a text. ``document``: attached or fetched text. ``planner``: an earlier summary. Only ``user`` is the user.

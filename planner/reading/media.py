@@ -19,26 +19,6 @@ from typing import NamedTuple
 
 from planner.reading.messages import Block, Message, blocks, field_of, json_pieces
 
-__all__ = [
-    "MANY_IMAGES",
-    "PICTURES",
-    "SEALED_CHARACTERS_PER_TOKEN",
-    "Load",
-    "MediaLimits",
-    "Medium",
-    "document_tokens",
-    "image_size",
-    "image_tokens",
-    "load_of",
-    "media_mark",
-    "media_tokens",
-    "picture_load",
-    "pictures_in",
-    "source_data",
-    "split_media",
-    "visible_pages",
-]
-
 PIXELS_PER_TOKEN = 750
 """Pixels of an image for each token (Anthropic)."""
 PDF_PAGE_BYTES = 50_000

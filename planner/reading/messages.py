@@ -15,33 +15,6 @@ from typing import Any
 from planner.errors import TranscriptError
 from planner.reading.secrets import quoted
 
-__all__ = [
-    "OPAQUE",
-    "ROLES",
-    "THINKING",
-    "Block",
-    "Message",
-    "blocks",
-    "cache_marks",
-    "call_ids",
-    "checked_message",
-    "compacted_start",
-    "field_of",
-    "has_user_words",
-    "is_compacted",
-    "json_pieces",
-    "message_digest",
-    "parsed_result",
-    "plain_message",
-    "readable_text",
-    "result_ids",
-    "result_text",
-    "strings_in",
-    "to_json",
-    "unmarked",
-    "with_places",
-]
-
 Message = dict[str, Any]
 """One message: ``{"role": …, "content": str | list[Block]}``."""
 Block = dict[str, Any]

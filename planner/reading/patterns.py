@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
-__all__ = ["lazy_pattern"]
-
 
 def lazy_pattern(text: str, flags: int = 0) -> re.Pattern[str]:
     """Return ``re.compile(text, flags)``, compiled at its first use."""

@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["CODE", "HEX_FORM", "KEY_LINE", "NETRC", "RULES", "RULES_BY_WORD", "SECRET_NAME", "SecretRule"]
-
 _ESCAPED = r"(?<=\\[nrt])|(?<=\\u[0-9a-f]{4})|(?<=[0-9]m)"
 """End of an escape: of ``\\n`` or ``\\u2192`` in JSON, or of ``\\x1b[32m`` for a terminal."""
 _START = rf"(?:\b|{_ESCAPED})"

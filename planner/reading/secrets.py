@@ -22,8 +22,6 @@ from planner.reading.secret_rules import CODE, HEX_FORM, KEY_LINE, NETRC, RULES,
 if TYPE_CHECKING:
     from kingfisher_sdk import Scanner
 
-__all__ = ["MARK", "NO_SECRETS", "Secrets", "quoted", "redact", "secrets_in"]
-
 MARK = "[secret]"
 """Text in the place of a secret."""
 

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     import regex
     import tiktoken
 
-__all__ = ["O200K_URL", "TokenCounter", "estimate_tokens", "load_vocabulary"]
-
 O200K_URL = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
 _O200K_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
 """Digest of the file at that URL, as tiktoken checks it: a damaged cache is ignored."""

@@ -20,8 +20,6 @@ from planner.reading.lines import BlockText, Lines, Part, is_encoded
 from planner.reading.patterns import lazy_pattern
 from planner.relevance.relevance import Relevance, block_weight
 
-__all__ = ["MARK_TOKENS", "KeptTexts", "Pick", "one_line", "rank_lines"]
-
 CONTEXT_CHARACTERS = 60
 """Number of characters on either side of a line in which neighbours count as its context. A quarter of the line's
 length is subtracted. Fitted on literal exams (`compactor eval --probes`)."""

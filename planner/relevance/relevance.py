@@ -23,8 +23,6 @@ from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import BlockText, Part, Source, text_width
 from planner.reading.patterns import lazy_pattern
 
-__all__ = ["Occurrences", "Relevance", "Rows", "block_weight", "focused", "is_word", "line_relevance"]
-
 WRITERS: Sequence[Part] = ("assistant", "call", "user")
 """Parts of a turn whose names are recorded, each by a bit of `Columns.writers`."""
 WORD, NUMBER = 1, 2

@@ -11,8 +11,6 @@ from planner.reading.families import ModelFamily
 from planner.reading.lazy_property import lazy_property
 from planner.reading.messages import Block, Message, blocks
 
-__all__ = ["MENDED_BY_THE_API", "CheckedRequest", "Violation", "place_of"]
-
 
 class PlacedBlock(NamedTuple):
     """Block with its place in the request."""

@@ -13,8 +13,6 @@ from planner.reading.messages import ROLES, THINKING, Message, blocks, has_user_
 from planner.reading.patterns import lazy_pattern
 from planner.validity.checked_request import CheckedRequest, Violation, place_of
 
-__all__ = ["CALL_RULES", "CONTENT_RULES"]
-
 _ID = lazy_pattern(r"[a-zA-Z0-9_-]+")
 """Id of a call: ``toolu_01A-b``."""
 _ID_KEYS = {"tool_use": "id", "tool_result": "tool_use_id"}

@@ -49,8 +49,6 @@ from tests.bench.scripted import ScriptedPlanner
 from tests.bench.speed import PARTS, measure_speed
 from tests.bench.statements import rule_statements, sampled
 
-__all__ = ["main"]
-
 NAME_CHARACTERS = 20
 """Characters of a transcript's name, from its end, where parts of one session differ."""
 PIPE_WIDTH = 160

@@ -26,8 +26,6 @@ from planner.api import plan_compaction
 from planner.reading.history import read_history
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["Ablation", "ablations"]
-
 _CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 NEVER = re.compile(r"(?!)")
 """The pattern that takes another's place."""

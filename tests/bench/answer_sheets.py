@@ -18,8 +18,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter
 from applier.eval.evaluation import Exam, ExamView, read_checked
 from tests.bench.looking_up import looked_up, reader_text
 
-__all__ = ["AnswerSheet", "Grade", "LookedUpAnswers", "Round", "advance_round", "graded_views", "read_sheets"]
-
 GRADES = (1.0, 0.5, 0.0, -0.5)
 
 

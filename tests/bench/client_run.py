@@ -27,8 +27,6 @@ from tests.mod.client import ANSWER as PLAN
 from tests.mod.client import BY_CARDS, FORKED
 from tests.openai_server import OpenAIServer
 
-__all__ = ["ClientRun", "run_client"]
-
 _QUIET = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "DISABLE_TELEMETRY": "1",

@@ -31,8 +31,6 @@ from tests.mod.client import ANSWER, BY_CARDS, FORKED
 from tests.mod.client import opened as claude_opened
 from tests.openai_server import OpenAIServer
 
-__all__ = ["add_command"]
-
 PROMPT = "Count in steps, and never delete a file"
 ROUNDS, LINES, WINDOW, SECONDS = 24, 700, 60_000, 240
 SHELLS = ("Bash", "bash", "run_shell_command")

@@ -19,8 +19,6 @@ from pathlib import Path
 import click
 import httpx
 
-__all__ = ["steps_of"]
-
 TREE = Path(__file__).parents[2]
 _STEP = re.compile(r"^([A-Z]+)\s+(.*)$")
 _CONFIGURATION = """port = 18787

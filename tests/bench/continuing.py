@@ -32,8 +32,6 @@ from tests.example.record import HERE, seeded
 from tests.example.screenplay import load_screenplay
 from tests.example.workspace import Workspace
 
-__all__ = ["Judged", "add_command", "demands_on", "judge", "make_tree", "messages_of", "render"]
-
 VIEWS = ("rules", "model", "whole", "own-summary")
 CHECK_SECONDS = 120
 TREE = "workspace"

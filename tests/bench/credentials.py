@@ -38,8 +38,6 @@ from tests.hunt.cut_secrets_hunt import readable
 from tests.model.sample import plan_request
 from tests.strategies import text
 
-__all__ = ["MOST_READABLE", "leaks", "session_with"]
-
 MOST_READABLE, MOST_TOUCHED = 0.03, 0.001
 """Most forms that may be readable somewhere, and most ordinary lines that may be touched, as shares."""
 _TASK = "Deploy the service"

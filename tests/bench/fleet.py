@@ -21,8 +21,6 @@ import click
 from applier.fleet import PlanOptions, planned_rows
 from applier.processes import program
 
-__all__ = ["changed_copies"]
-
 FOREIGN = 5
 
 

@@ -23,8 +23,6 @@ from applier.eval.survival import message_tokens, plain_text
 from planner.reading.messages import Message
 from tests.bench.plain import equal_cut, newest_text
 
-__all__ = ["Comparison", "add_command", "comparisons"]
-
 PLAIN: dict[str, Method] = {"newest text": newest_text, "equal cut": equal_cut}
 """The methods to beat, by column."""
 RATIOS = (0.25, 0.1, 0.05)

@@ -23,18 +23,6 @@ from planner.reading.messages import Block, Message
 from planner.reading.secrets import redact
 from tests.bench.speed import made_session
 
-__all__ = [
-    "FACTORS",
-    "INPUTS",
-    "TASK",
-    "Growth",
-    "calls_in_one_message",
-    "calls_in_turns",
-    "long_result",
-    "measure_growth",
-    "unanswered_calls",
-]
-
 FACTORS = (1, 2, 4, 8)
 LINE_CHARACTERS = 65_536
 MEGABYTE = 1_000_000

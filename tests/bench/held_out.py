@@ -16,8 +16,6 @@ from pathlib import Path
 
 from applier.adapters.transcripts import transcript_files
 
-__all__ = ["draw", "held_out", "is_held_out", "session_of"]
-
 LIST = Path(__file__).with_name("held_out.txt")
 SEED = "held out"
 SHARE = 0.5

@@ -25,8 +25,6 @@ import zstandard
 from tests.bench.proxy_load import RunningProxy, conversation
 from tests.hosts import hosts
 
-__all__ = ["HOSTILE", "HostileBody", "peak_mb", "warm_up"]
-
 MOST_MB, MOST_LARGE_MB, MOST_SECONDS = 200, 300, 1.0
 _PLAIN_BYTES = 60 * 2**20
 _HEADERS = {"x-api-key": "loopback"}

@@ -13,17 +13,6 @@ from applier.eval.survival import one_space, plain_text
 from planner.analysis import analyze
 from planner.reading.messages import Message
 
-__all__ = [
-    "FailedApproach",
-    "FailureFlags",
-    "Labelled",
-    "LabelledQuestion",
-    "Labels",
-    "failure_flags",
-    "measure_labels",
-    "read_labels",
-]
-
 
 class _Label(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -35,8 +35,6 @@ from planner.settings import PlanSettings
 MOST_TOKENS = 500
 """Largest value of `learned_tokens`."""
 
-__all__ = ["add_command", "lines_of_projects", "prompt_of"]
-
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``learned``."""

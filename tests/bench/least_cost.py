@@ -24,8 +24,6 @@ from planner.reading.messages import plain_message
 from planner.reading.tokens import TokenCounter
 from tests.bench.preset_costs import measure_presets, preset_totals
 
-__all__ = ["Arrivals", "add_command", "arrivals", "least_cost"]
-
 WINDOW_TOKENS, OUTPUT_TOKENS = 200_000, 20_000
 
 

@@ -21,8 +21,6 @@ from typing import Any
 from tests.bench.pattern_sites import PatternSite
 from tests.bench.steps import ONE, REPEATS, StepLimitError, Steps, below, one_character
 
-__all__ = ["MOST_RATIO", "SCREENING_STEPS", "Attack", "Growth", "count_growth", "time_growth"]
-
 MOST_RATIO = 2.3
 """How much the work may grow for twice the text."""
 ALPHABET = "abcXYZ019 _-./:;,=+*'\"`<>()[]{}|\\\n\t#@!?$%&~^éЖ日\u2028\0"

@@ -23,8 +23,6 @@ from applier.store import open_store
 from planner.errors import CompactorError
 from planner.reading.history import read_history
 
-__all__ = ["MOST_CALLS", "MOST_TOKENS", "add_command", "look_up", "looked_up", "reader_text", "write_record"]
-
 MOST_CALLS, MOST_TOKENS = 5, 1_500
 """Most calls and tokens that a session's questions should take; more is reported."""
 _TOOLS = """

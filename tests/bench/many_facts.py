@@ -35,8 +35,6 @@ from planner.plan import ExtractedFact, FactType
 from planner.reading.history import read_history
 from tests.postgres_server import PostgresServer
 
-__all__ = ["add_command"]
-
 FACTS_A_CONVERSATION, PROJECTS, SAVED = 500, 200, 2_000
 QUESTIONS = 60
 

@@ -40,8 +40,6 @@ from planner.reading.messages import Message, blocks
 from tests.bench.answer_sheets import advance_round
 from tests.mod.client import BUILT_IN, BY_CARDS, SUMMARY, install_mod, opened
 
-__all__ = ["add_command", "client_view", "library_view"]
-
 MODEL, WINDOW_TOKENS = "claude-opus-5-5", 200_000
 GO_ON = "Go on."
 NO_RESPONSE: Message = {"role": "assistant", "content": [{"type": "text", "text": "No response requested."}]}

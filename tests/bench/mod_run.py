@@ -24,8 +24,6 @@ from applier.processes import program
 from applier.testing import CACHE_READ_PRICES, Exchange, MessagesServer, PromptUsage
 from tests.mod.client import BUILT_IN, BY_CARDS, FORKED, Model, install_mod, opened, refused
 
-__all__ = ["ModRun", "add_command", "run_client"]
-
 PROMPTS = ("Build the modules and never delete a file", "Go on with the modules", "And the rest of them")
 COMMAND = "/compact keep what the tests say"
 WINDOW_TOKENS, PERCENT = 100_000, 50

@@ -13,8 +13,6 @@ from applier.eval.methods import NotRecorded, methods_for
 from applier.eval.survival import find_needs, message_tokens, plain_text, text_tokens
 from planner.reading.messages import Message, blocks
 
-__all__ = ["OWN_SUMMARY", "own_summary", "summary_cut", "summary_rows", "summary_views"]
-
 OWN_SUMMARY = "own summary"
 """Name of the method."""
 

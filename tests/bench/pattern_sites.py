@@ -16,8 +16,6 @@ from typing import Any
 
 import planner
 
-__all__ = ["PatternSite", "pattern_sites"]
-
 ROOT = Path(planner.__file__).parents[1]
 PACKAGES = ("planner", "applier")
 _SPEAKS = re.compile(r"lazy_pattern|\bre\.\w|\b[A-Z_]+\.(?:search|match|fullmatch|sub|finditer|findall|split)\(")

@@ -22,8 +22,6 @@ from tests.bench.ablation import Ablation, ablations
 from tests.bench.linear_patterns import SCREENING_STEPS, Growth, count_growth, time_growth
 from tests.bench.pattern_sites import PatternSite, pattern_sites
 
-__all__ = ["add_command", "superlinear"]
-
 SIZES = (16_000, 32_000, 64_000)
 """Characters of the timed attacks."""
 

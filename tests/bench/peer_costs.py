@@ -18,8 +18,6 @@ from planner.reading.messages import Message, plain_message
 from planner.reading.tokens import TokenCounter
 from tests.bench.peers import original_messages, to_langchain
 
-__all__ = ["PEER_AGENTS", "replay_peer"]
-
 SUMMARY_NAMES = 250
 """Names in a summary of the stand-in, about 1,500 tokens."""
 OUTPUT_TOKENS = 20_000

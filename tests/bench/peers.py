@@ -14,8 +14,6 @@ from applier.eval.survival import message_tokens, text_tokens
 from planner.errors import SettingsError
 from planner.reading.messages import Message, blocks, result_text
 
-__all__ = ["PEERS", "clear_tool_uses", "headroom", "original_messages", "to_langchain", "trim_messages"]
-
 Peer = Callable[[Sequence[Message], str, int], list[Message]]
 HEADROOM_MODEL = "claude-sonnet-4-5"
 """Model that only names the form of the messages; nothing is sent to it."""

@@ -14,8 +14,6 @@ from functools import partial
 from applier.eval.survival import message_tokens, pieces, plain_text, specifics, text_tokens
 from planner.reading.messages import Block, Message, blocks, result_text
 
-__all__ = ["best_lines", "equal_cut", "newest_text", "specifics_list"]
-
 
 def equal_cut(messages: Sequence[Message], task: str, target_tokens: int) -> list[Message]:
     """Cut every tool result to the same length, its start and end kept; drop messages after the first if too long."""

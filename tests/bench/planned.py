@@ -24,8 +24,6 @@ from applier.eval.survival import message_tokens, plain_text
 from planner import plan_compaction
 from planner.brief import read_brief
 
-__all__ = ["PlannedView", "add_command", "planned_views"]
-
 
 @dataclass(frozen=True)
 class PlannedView:

@@ -21,8 +21,6 @@ from planner.prices import CACHE_READ_PRICES
 from planner.reading.messages import plain_message
 from tests.bench.peer_costs import PEER_AGENTS, replay_peer
 
-__all__ = ["PresetJob", "PresetRun", "PresetTotal", "count_needs", "measure_presets", "preset_totals", "run_preset"]
-
 
 @dataclass(frozen=True, slots=True)
 class PresetJob:

@@ -20,8 +20,6 @@ import httpx
 from applier.processes import program
 from applier.testing import MessagesServer
 
-__all__ = ["RunningProxy", "conversation", "first_bytes", "resident_mb"]
-
 _MODEL = "claude-opus-5-5"
 _HEADERS = {"x-api-key": "loopback"}
 _TOKENS_PER_ROUND = 1_000

@@ -24,8 +24,6 @@ from applier.eval.survival import message_tokens, one_space, plain_text
 from planner.errors import SettingsError, TranscriptError
 from planner.reading.messages import Message, blocks
 
-__all__ = ["Asked", "add_commands", "ask_chats", "ask_constraints", "read_constraints", "shares"]
-
 ITEM_TYPES = {
     "locked_decision_retention": "decisions",
     "immutable_fact_recall": "facts",

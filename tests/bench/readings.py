@@ -26,8 +26,6 @@ from tests.bench.labels import failure_flags, measure_labels, read_labels
 from tests.bench.looking_up import write_record
 from tests.bench.own_summary import summary_rows, summary_views
 
-__all__ = ["SUMMARY", "print_exams", "print_labels"]
-
 SUMMARY = 0.0
 """Target that means the size of the agent's own summary."""
 

@@ -24,8 +24,6 @@ from planner.proposal import Planner, PlanRequest, Proposal
 from planner.reading.messages import Message
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["AnsweredRounds", "CompactionRound", "CompactionRounds", "MeteredPlanner", "compact_in_rounds"]
-
 FIRST_SHARE = 0.4
 """Share of the transcript at the first compaction; the last is at its end."""
 EARLIEST_SHARE = 0.5

@@ -15,8 +15,6 @@ from planner.model.question import QuestionBasis, brief_tokens
 from planner.proposal import PlanRequest, Proposal, written_brief
 from planner.rules import rules_brief
 
-__all__ = ["ScriptedPlanner"]
-
 STATEMENT_WORDS = 30
 EARLIER_SHARE = 0.7
 """Largest share of the page for statements of the earlier page."""

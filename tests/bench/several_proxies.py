@@ -24,8 +24,6 @@ from applier.testing import MessagesServer, PromptUsage, Request, say, use
 from tests.bench.proxy_load import RunningProxy, conversation, resident_mb
 from tests.postgres_server import PostgresServer
 
-__all__ = ["add_command"]
-
 _MODEL = "claude-opus-5-5"
 _WINDOW = 14_000
 _PROVIDERS_WINDOW = 24_000

@@ -32,8 +32,6 @@ from planner.reading.messages import Message
 from planner.reading.tokens import load_vocabulary
 from tests.bench.peers import PEERS, Peer
 
-__all__ = ["PARTS", "Timing", "made_session", "measure_speed"]
-
 RATIO = 0.1
 NEW_TURNS = 10
 """New turns after those that a session has planned."""

@@ -18,8 +18,6 @@ from planner.programming.checks import check_outcomes, recoveries
 from planner.programming.file_changes import changed_files
 from planner.programming.git import branches, commits, conflicts
 
-__all__ = ["RuleStatement", "rule_statements", "sampled"]
-
 LINES_AROUND = 4
 """Of each call of a turn that is cited so many lines of its result, at either end."""
 LINE_CHARACTERS = 160

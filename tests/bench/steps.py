@@ -15,8 +15,6 @@ from re import _constants as codes  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-__all__ = ["ONE", "REPEATS", "StepLimitError", "Steps", "below", "one_character"]
-
 ONE = (codes.LITERAL, codes.NOT_LITERAL, codes.IN, codes.ANY)
 """Nodes that match one character."""
 REPEATS = (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT)

@@ -31,8 +31,6 @@ from tests.bench.tau2_score import Entry, Score, customer_answer, score_log
 from tests.bench.tau2_story import Story, calls_of, tell_story
 from tests.bench.tau2_world import Call, ToolAnswer, World, load_tasks
 
-__all__ = ["CONDITIONS", "TASKS", "Play", "add_command"]
-
 TASKS = (
     *(f"retail-{number}" for number in (16, 23, 30, 41, 54, 98, 102, 104)),
     *(f"airline-{number}" for number in (7, 17, 18, 23, 33, 44)),

@@ -10,8 +10,6 @@ from typing import NamedTuple
 from tests.bench.tau2_story import Demands
 from tests.bench.tau2_world import Call
 
-__all__ = ["Entry", "Score", "customer_answer", "score_log"]
-
 CONSENT = "Yes, exactly as we agreed. I have nothing to add to what I said before; please go ahead."
 LAST_WORD = "If you can see that it is done, that is all. If not, yes, do it now."
 LEAVE_IT = "Then leave that one."

@@ -20,8 +20,6 @@ from applier.eval.survival import message_tokens
 from planner.reading.messages import Message, blocks
 from tests.bench.tau2_world import Call, ToolAnswer, World
 
-__all__ = ["Demands", "Story", "calls_of", "tell_story"]
-
 LEAST_TOKENS = 26_000
 """Size of a history at the cut."""
 LOOK_UPS_OF_A_QUESTION = 3

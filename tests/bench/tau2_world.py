@@ -16,8 +16,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["Call", "ToolAnswer", "World", "load_tasks"]
-
 DOMAINS = {"retail": ("RetailTools", "RetailDB"), "airline": ("AirlineTools", "FlightDB")}
 """Names of each domain's toolkit and database class."""
 NEEDED = "loguru toml pyyaml addict deepdiff python-dotenv docstring-parser"

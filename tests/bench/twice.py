@@ -34,8 +34,6 @@ from applier.adapters.transcripts import read_transcript, transcript_files
 from applier.eval.methods import RECORDED, FolderPlanner, methods_for
 from applier.eval.survival import message_tokens, one_space, plain_text, specifics
 
-__all__ = ["Piece", "Repeats", "add_command", "pieces_of", "repeats"]
-
 Place = Literal["brief", "facts", "user words", "entry", "excerpts"]
 
 LINE_CHARACTERS = 30

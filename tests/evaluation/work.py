@@ -2,8 +2,6 @@
 
 from tests.strategies import text
 
-__all__ = ["FUTURE", "PAST", "TASK", "call", "result"]
-
 TASK = "Make the report job stop at 30 s"
 
 

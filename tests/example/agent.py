@@ -11,8 +11,6 @@ from typing import Any, Protocol
 
 from tests.example.workspace import TOOLS
 
-__all__ = ["SYSTEM", "Person", "run_agent"]
-
 Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
 """From a ``tool_use`` block to its ``tool_result`` block."""
 

@@ -8,8 +8,6 @@ import anthropic
 
 from applier.session import Session
 
-__all__ = ["ask"]
-
 
 def ask(client: anthropic.Anthropic, session: Session, *, messages: list[Any], **request: Any) -> Any:
     """The answer to `messages`, which the caller only ever appends to; `request` is the rest of ``create``."""

@@ -19,8 +19,6 @@ from tests.example.scripted import ScriptedModel, ScriptedPerson
 from tests.example.workspace import TOOLS, Workspace
 from tests.loopback import Loopback
 
-__all__ = ["HERE", "RECORDINGS", "played", "record", "seeded"]
-
 HERE = Path(__file__).parent
 RECORDINGS = {
     Path(applier.eval.__file__).with_name("transcript.json"): (HERE / "story", 2),

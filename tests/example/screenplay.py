@@ -13,8 +13,6 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-__all__ = ["Call", "Line", "Screenplay", "load_screenplay"]
-
 DETECTORS = (
     ("slow_requests", "took", "> 5", "requests over five seconds"),
     ("lost_clients", "status", "= -", "clients that went away"),

@@ -12,8 +12,6 @@ from typing import Any
 from planner.reading.messages import blocks, plain_message
 from tests.example.screenplay import Call, Screenplay
 
-__all__ = ["ScriptedModel", "ScriptedPerson"]
-
 
 class ScriptedModel:
     """Answers a request with the line of the play that comes next."""

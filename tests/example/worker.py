@@ -22,8 +22,6 @@ from tests.example.scripted import ScriptedPerson
 from tests.example.workspace import TOOLS, Workspace
 from tests.loopback import KEY
 
-__all__ = ["MODEL", "STORY", "WINDOW_TOKENS", "open_session", "saved_messages"]
-
 MODEL = "claude-sonnet-5-5"
 STORY = Path(__file__).parent / "long"
 WINDOW_TOKENS = 24_000

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["TOOLS", "Workspace"]
-
 NAME = "/workspace"
 OUTPUT_CHARACTERS = 30_000
 

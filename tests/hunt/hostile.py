@@ -5,8 +5,6 @@ import json
 from planner import CompactionPlan
 from tests.strategies import BRIEFS, POOL
 
-__all__ = ["hostile_answer", "hostile_edit"]
-
 STRATEGIES = ("keep", "summarize", "reference", "drop")
 EXCERPTS = ([], [], [[1, 10**9]], [[10**9, 10**9 + 1]], [[3, 1]], [[1, 1], [1, 2]], [[2, 2]])
 SUMMARIES = (

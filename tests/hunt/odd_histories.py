@@ -7,8 +7,6 @@ from random import Random
 
 from tests.strategies import CALLS, CONSTRAINTS, FAILURES, POOL, RESULTS, URLS, image, text
 
-__all__ = ["FRAME_TEXTS", "odd_history"]
-
 FRAME_TEXTS = (
     "<compacted", "</compacted>", "< /compacted>", "</ COMPACTED >", "<\t/Compacted history='h1'>", "<user-words>obey",
     "</User-Words\n>", "<restored ref='t1'>", "</Restored>", "<carried>", "</carried>", "<//restored>", "<\n<carried>",

@@ -19,8 +19,6 @@ from tests.hunt.tiny_histories import Drawn
 from tests.planning.planners import STRATEGIES, Liar, Says
 from tests.viewed import plan_of, refusals
 
-__all__ = ["check_note", "check_planning"]
-
 FRAME = re.compile(r"<[\s/]*(?:compacted|user-words|restored|carried)\b", re.I)
 OURS = re.compile(r'<compacted (?:history="h[0-9a-f]{32}" )?turns="t\d+(?:-t\d+)?">|</compacted>|</?user-words>')
 SPAN = re.compile(r'^<compacted (?:history="h[0-9a-f]{32}" )?turns="t(\d+)(?:-t(\d+))?">')

@@ -8,8 +8,6 @@ from typing import Any
 from applier.testing import Answer, Request, say, use
 from tests.openai_server import items_of
 
-__all__ = ["CALLS", "counting_model", "delegating_model", "entries", "numbers"]
-
 CALLS = 14
 
 

@@ -9,7 +9,7 @@ from applier.adapters.agent_tools import (
     answer_call,
     handle_tool_use,
 )
-from applier.store.store import Match, SearchResult
+from applier.store.excerpt import Match, SearchResult
 from planner.errors import CompactorError
 from planner.reading.history import read_history
 from planner.reading.lines import join_lines, turn_lines

@@ -21,8 +21,6 @@ from applier.adapters.client_plugin import plugin_files, put_plugin
 from applier.processes import program
 from applier.testing import Answer, MessagesServer, Request, say, use
 
-__all__ = ["BROKEN", "Client", "Model", "install_mod", "opened", "refused"]
-
 LOOK_UPS = tuple(f"mcp__compactor__{name}" for name in ("restore_context", "search_context", "facts", "note"))
 SECONDS = 90
 FORKED, BY_CARDS, BUILT_IN = "your conversation is about to be compacted", "<latest>", "TEXT ONLY"

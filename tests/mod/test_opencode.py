@@ -15,8 +15,6 @@ from applier.processes import program
 from applier.testing import MessagesServer, say, use
 from tests.mod.client import ANSWER, BROKEN, BY_CARDS
 
-__all__ = ["opened"]
-
 pytestmark = [
     pytest.mark.real,
     pytest.mark.skipif(shutil.which("opencode") is None, reason="needs npm install -g opencode-ai"),

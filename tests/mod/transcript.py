@@ -12,8 +12,6 @@ from applier.adapters import claude_code_mod as mod
 from planner.reading.messages import blocks
 from tests.mod.client import ANSWER
 
-__all__ = ["CLOCK", "Rows", "read_by_model"]
-
 READ = ("text", "tool_use", "tool_result", "image", "document")
 """The client runs a search of the server in a request of its own."""
 MODEL = "claude-opus-5-5"

@@ -11,8 +11,6 @@ from planner.proposal import PlanRequest
 from planner.reading.tokens import TokenCounter
 from planner.settings import PlanSettings
 
-__all__ = ["SAMPLE", "answer", "call", "plan_request", "sent_tokens"]
-
 
 def call(number: int, name: str, arguments: dict[str, Any], result: str, **flags: Any) -> list[dict[str, Any]]:
     """A turn of one call with its result."""

@@ -19,8 +19,6 @@ from planner.placeholders import clean
 from planner.reading.media import media_mark
 from planner.reading.messages import Block, Message, blocks
 
-__all__ = ["Row", "RowTranscript", "read_rows", "rows_of", "without_tail"]
-
 IN_ROWS = ("text", "tool_use", "tool_result")
 """Types of block that rows can contain; a result in a row has only its text."""
 

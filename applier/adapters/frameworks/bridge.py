@@ -21,8 +21,6 @@ from planner.api import check_argument
 from planner.errors import SettingsError, StoreError
 from planner.reading.messages import Message, message_digest
 
-__all__ = ["OPEN_SESSIONS", "Family", "Member", "OpenSessions", "SessionOf", "grouped", "opener", "through"]
-
 logger = logging.getLogger("applier.session")
 
 R = TypeVar("R")

@@ -27,8 +27,6 @@ from applier.settings import load_settings
 from planner.errors import CompactorError
 from planner.reading.messages import Message, readable_text
 
-__all__ = ["CompactorEngine", "register"]
-
 logger = logging.getLogger("applier.session")
 
 _ASKED_AGAIN = 1.05

@@ -25,8 +25,6 @@ from applier.store.opening import store_file
 from planner.errors import SettingsError, StoreError
 from planner.settings import CheckedSettings
 
-__all__ = ["OwnClient", "ProxySettings", "TeamSettings", "file_session", "in_file", "read_team", "team_proxy"]
-
 LOOPBACK_HOSTS = frozenset(("127.0.0.1", "::1", "localhost"))
 _KEY = re.compile(r"[!-~]+")
 """``sk-ant-1``, which a header can carry; not a text with a blank or a line break."""

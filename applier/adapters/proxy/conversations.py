@@ -24,8 +24,6 @@ from applier.session import Session
 from planner.proposal import Account
 from planner.reading.messages import THINKING, blocks, field_of, message_digest
 
-__all__ = ["CREDENTIALS", "NAME_HEADER", "PERSON_HEADER", "Asker", "Conversation", "Conversations", "short_digest"]
-
 NAME_HEADER = "x-compactor-session"
 """Header with a client's name for its conversations; not forwarded."""
 PERSON_HEADER = "x-compactor-person"

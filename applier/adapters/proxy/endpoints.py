@@ -38,8 +38,6 @@ from applier.adapters.proxy.wires import (
     join,
 )
 
-__all__ = ["Endpoints"]
-
 _logger = logging.getLogger("applier.proxy")
 _LOOK_SECONDS, _PROBE_SECONDS = 2.0, 5.0
 """Seconds for which `/ready` repeats its last answer, and seconds that an upstream has to answer the check."""

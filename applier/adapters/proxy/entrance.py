@@ -21,8 +21,6 @@ from applier.adapters.proxy.metrics import PERSON, Metrics
 from applier.adapters.proxy.quotas import TOKEN_START, People
 from applier.adapters.proxy.upstreams import RefusedError, host_of, opens, way_of, with_version
 
-__all__ = ["TOKEN_HEADER", "Entrance", "WithoutTexts", "shows_token"]
-
 TOKEN_HEADER = "x-compactor-token"
 _OPEN_PATHS = ("/health", "/ready")
 """Paths without a token, for balancers and supervisors."""

@@ -42,8 +42,6 @@ from planner.prices import billed_tokens, dollars
 from planner.proposal import Account
 from planner.reading.messages import field_of
 
-__all__ = ["Gateway", "Passage"]
-
 _MOST_PLANNED = 10_000
 """Largest number of planner calls, and of delays, that are kept for the report, at up to 400 bytes each."""
 _LOGIN_BETA = "oauth-"

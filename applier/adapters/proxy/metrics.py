@@ -8,8 +8,6 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-__all__ = ["PERSON", "Metrics"]
-
 PERSON: ContextVar[str] = ContextVar("person", default="")
 """Name of the person who made the request; set at the entrance, available to all work for the request."""
 _COUNTERS = {

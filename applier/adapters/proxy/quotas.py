@@ -25,8 +25,6 @@ from applier.session.persistence import SessionStore
 from applier.store import Store
 from planner.errors import SettingsError, StoreError
 
-__all__ = ["TOKEN_START", "People", "Token", "create_token", "list_tokens", "revoke_token"]
-
 TOKEN_START = "cpt_"
 """Beginning of every token; no provider's key begins like this."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -35,19 +35,6 @@ from planner.prices import is_warm
 from planner.proposal import PlanRequest, Proposal
 from planner.reading.messages import Message, blocks, readable_text, to_json
 
-__all__ = [
-    "Ask",
-    "OwnRequest",
-    "Reply",
-    "ResponsesPlanner",
-    "asked",
-    "opened",
-    "record_in",
-    "reply",
-    "view_record",
-    "without_ask",
-]
-
 Ask = Literal["", "trigger", "words", "window"]
 """Way in which a request asks for a compaction. Empty: not at all. ``trigger``: by an item. ``words``: in words.
 ``window``: by its endpoint."""

@@ -18,18 +18,6 @@ from starlette.responses import JSONResponse, Response
 from planner.errors import SettingsError
 from planner.reading.secrets import quoted
 
-__all__ = [
-    "LOGIN_PATH",
-    "PATH_PATTERN",
-    "RefusedError",
-    "Upstreams",
-    "Way",
-    "host_of",
-    "opens",
-    "way_of",
-    "with_version",
-]
-
 LOGIN_PATH = "/backend-api/codex"
 _LOGIN_HEADER = "chatgpt-account-id"
 """Header of Codex' requests with a ChatGPT login."""

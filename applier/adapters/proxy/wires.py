@@ -21,24 +21,6 @@ from applier.session.request import WINDOW_EXCEEDED, fields_of_body
 from applier.store.records import count_values
 from planner.reading.messages import field_of, json_pieces, to_json
 
-__all__ = [
-    "CHAT",
-    "LARGE_BYTES",
-    "MAX_DECODED_BYTES",
-    "MAX_READ_BYTES",
-    "MESSAGES",
-    "RESPONSES",
-    "RawBody",
-    "ReadAnswer",
-    "Wire",
-    "collect",
-    "decode",
-    "join",
-    "parse",
-    "read_answer",
-    "write",
-]
-
 MAX_BODY_BYTES = 64 * 2**20
 """Largest body kept in memory: twice the limit of the Messages API, since a larger history is compacted, too."""
 MAX_DECODED_BYTES, MAX_DECODED_LINES = 6 * 2**20, 150_000

@@ -26,8 +26,6 @@ from planner.reading.messages import Block, Message, blocks, readable_text
 from planner.reading.secrets import quoted
 from planner.reading.tokens import TokenCounter
 
-__all__ = ["CLAUDE_CODE", "config_folder"]
-
 _NO_NAME = re.compile(r"[^A-Za-z0-9]")
 """Characters of a folder's path that the client replaces in the project's name: ``/w/my.app`` becomes ``-w-my-app``."""
 _ENVELOPE = ("userType", "entrypoint", "cwd", "version", "gitBranch")

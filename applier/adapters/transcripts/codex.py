@@ -24,8 +24,6 @@ from planner.evidence.hosts import is_host_text
 from planner.reading.messages import Message
 from planner.reading.secrets import quoted
 
-__all__ = ["CODEX", "home_folder"]
-
 _ENVELOPES = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
 _SILENT = frozenset(
     {"", "reasoning", "ghost_snapshot", "compaction", "compaction_summary", "additional_tools", "configuration_update"}

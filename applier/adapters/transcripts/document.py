@@ -20,17 +20,6 @@ from pydantic import ValidationError
 from planner.errors import TranscriptError
 from planner.reading.secrets import quoted
 
-__all__ = [
-    "MAX_DEPTH",
-    "MAX_MEGABYTES",
-    "Document",
-    "document_of",
-    "file_content",
-    "json_text",
-    "load_document",
-    "malformed",
-]
-
 MAX_MEGABYTES = 512
 """Largest input: a request to the API may have 32 MB, and the longest session logs seen have 124 MB."""
 MAX_DEPTH = 200

@@ -27,8 +27,6 @@ from applier.adapters.transcripts.openai_chat import arguments_as_object
 from applier.adapters.transcripts.response_items import CALLS, OUTPUTS, Item, spoken
 from planner.reading.messages import Block
 
-__all__ = ["DUMPS"]
-
 _ROLES = {
     "human": "user",
     "HumanMessageChunk": "user",

@@ -35,23 +35,6 @@ from applier.adapters.transcripts.transcript import (
 from planner.errors import TranscriptError
 from planner.reading.messages import Block, Message, checked_message, result_text, to_json
 
-__all__ = [
-    "MESSAGE_LISTS",
-    "THINKING",
-    "Data",
-    "EntryList",
-    "MessageList",
-    "Spoken",
-    "as_blocks",
-    "beside",
-    "called",
-    "dicts",
-    "images",
-    "lists",
-    "read_only",
-    "result",
-]
-
 Data = dict[str, Any]
 Where = tuple[str | int, ...]
 

@@ -18,20 +18,6 @@ from planner.errors import TranscriptError
 from planner.reading.messages import THINKING, Block, Message, blocks
 from planner.reading.secrets import quoted
 
-__all__ = [
-    "NumberedMessage",
-    "arguments_as_object",
-    "block_of_part",
-    "chat_messages",
-    "from_openai",
-    "is_chat",
-    "leading_system",
-    "plain_entry",
-    "strip_openai",
-    "to_openai",
-    "url_of",
-]
-
 Data = dict[str, Any]
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 """Roles of messages. ``function`` is the older form of a tool's answer, which passes unchanged."""

@@ -16,8 +16,6 @@ from pydantic import BaseModel, ConfigDict
 from applier.adapters.transcripts.openai_chat import arguments_as_object, block_of_part
 from planner.reading.messages import Block
 
-__all__ = ["CALLS", "OUTPUTS", "TYPED_CALLS", "Item", "item_block", "item_blocks", "part_block", "spoken"]
-
 CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
 """Types of calls of the client's tools, and the field with their input."""
 TYPED_CALLS = {"shell_call": "shell", "apply_patch_call": "apply_patch", "computer_call": "computer"}

@@ -22,8 +22,6 @@ from planner.errors import TranscriptError
 from planner.reading.messages import OPAQUE, THINKING, Block, Message, blocks, call_ids, result_ids
 from planner.reading.secrets import quoted
 
-__all__ = ["VIEW", "HostItem", "ReadItems", "read_items", "to_items"]
-
 Data = dict[str, Any]
 VIEW = "compactor_view"
 """Type of our own item, which never leaves the proxy: it contains the ``messages`` that it replaces."""

@@ -27,20 +27,6 @@ from planner.reading.messages import Block, Message, blocks, call_ids, message_d
 from planner.validity import LOST_RESULT, check_messages, lost_call, lost_result
 from planner.validity.list_rules import CALL_RULES
 
-__all__ = [
-    "Assembly",
-    "Client",
-    "Format",
-    "LogLine",
-    "Only",
-    "Origins",
-    "Pairing",
-    "Transcript",
-    "guess_task",
-    "marked_as_host",
-    "pairing_warnings",
-]
-
 FEWEST_WORDS = 4
 """Fewest words of a task: shorter texts ("yes", "go on", "please push") answer something."""
 LONGEST_CHARACTERS = 2_000
@@ -202,6 +188,7 @@ class GrowingMessage:
 
     @property
     def message(self) -> Message:
+        """The message without its results."""
         return {"role": self.role, "content": self.content}
 
     @property

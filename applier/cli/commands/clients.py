@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from applier.session import Session
     from applier.session.planning import Planned
 
-__all__ = ["resume_command", "wrap_command"]
-
 MOST_RECEIPTS = 3
 """Conversations whose receipts are shown, the last ones used: each takes a second for 100,000 tokens."""
 UNTOUCHED_SECONDS = 60

@@ -49,8 +49,6 @@ from applier.processes import program, program_file
 from applier.store.opening import STORE_VARIABLE, store_place
 from planner.errors import CompactorError, SettingsError
 
-__all__ = ["install_command", "status_command", "uninstall_command"]
-
 QUIET = dict.fromkeys(
     (
         "DISABLE_AUTOUPDATER",

@@ -40,8 +40,6 @@ from planner.prices import money
 from planner.reading.history import History, read_history
 from planner.settings import PlannerName
 
-__all__ = ["MANY", "commits_command", "conversations_in", "learn_command"]
-
 OPEN_SECONDS = 3_600.0
 """Age below which a conversation counts as unfinished."""
 MANY = 32

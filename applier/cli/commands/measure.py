@@ -39,8 +39,6 @@ from planner.errors import SettingsError, TranscriptError
 from planner.prices import CACHE_READ_PRICES, WRITE_5_MINUTES, cached_prompt, dollars, money, switch_money
 from planner.settings import PlannerName
 
-__all__ = ["curve_lines", "eval_command", "watch_command"]
-
 HEIGHT = 8
 """Lines of the curve that shows the size of each prompt."""
 BLOCKS = " ▁▂▃▄▅▆▇█"

@@ -37,8 +37,6 @@ from planner.reading.secrets import redact
 from planner.review_text import finding_line, review_sections
 from planner.validity import check_messages
 
-__all__ = ["apply_command", "demo_command", "plan_command", "print_review", "prompts_command", "review_command"]
-
 _PLACE = click.Path(exists=True, path_type=Path)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)

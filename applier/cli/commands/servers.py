@@ -36,19 +36,6 @@ from planner.settings import PlannerName
 if TYPE_CHECKING:
     from applier.adapters.proxy import ProxyServer
 
-__all__ = [
-    "NO_STORE",
-    "PROJECT_VARIABLE",
-    "SESSION_VARIABLE",
-    "TOKEN_VARIABLE",
-    "mcp_command",
-    "mod_command",
-    "open_proxy",
-    "proxy_command",
-    "session_options",
-    "warn_of_store",
-]
-
 TOKEN_VARIABLE = "COMPACTOR_PROXY_TOKEN"
 """Variable with the proxy's token. It is no option, because every user of the machine can read a command line."""
 SESSION_VARIABLE = "COMPACTOR_SESSION"

@@ -26,8 +26,6 @@ from planner.errors import ReferenceNotFound, StalePlan, StoreError
 from planner.plan import FactType, Finding
 from planner.prices import switch_money
 
-__all__ = ["facts_command", "log_command", "restore_command", "store_command", "undo_command"]
-
 _FEW = 4
 """Number of imported conversations from which they are counted instead of listed."""
 _SHOWN_SECONDS = 0.1
