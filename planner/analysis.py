@@ -21,8 +21,7 @@ from planner.reading.secrets import Secrets, secrets_in
 from planner.reading.tokens import TokenCounter
 from planner.relevance.relevance import Occurrences, Relevance, line_relevance
 from planner.settings import ToolUse
-from planner.validity import check_messages
-from planner.validity.list_rules import CALL_RULES
+from planner.validity import CALL_RULES, check_messages
 
 _OPEN_ENDED = ("server_tool_use", "mcp_tool_use")
 """Types of calls that the server runs, whose results may be in a later turn."""

@@ -13,8 +13,7 @@ from planner.evidence.calls import Call
 from planner.guards import check_plan
 from planner.plan import CompactionPlan
 from planner.rules import RulesPlanner
-from planner.validity import check_messages
-from planner.validity.list_rules import CALL_RULES
+from planner.validity import CALL_RULES, check_messages
 from tests.strategies import histories, make_session
 
 SHARES = st.sampled_from((0.05, 0.2, 0.5, 0.9))

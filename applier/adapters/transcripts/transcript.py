@@ -24,8 +24,7 @@ from planner.evidence.user_words import own_words
 from planner.reading.history import read_history
 from planner.reading.lines import join_lines, turn_lines
 from planner.reading.messages import Block, Message, blocks, call_ids, message_digest, result_ids
-from planner.validity import LOST_RESULT, check_messages, lost_call, lost_result
-from planner.validity.list_rules import CALL_RULES
+from planner.validity import CALL_RULES, LOST_RESULT, check_messages, lost_call, lost_result
 
 FEWEST_WORDS = 4
 """Fewest words of a task: shorter texts ("yes", "go on", "please push") answer something."""

@@ -1,17 +1,142 @@
-"""Rules 1 to 13, 15, 17, 19 and 23 to 25 of the API: calls and their results, thinking, and the shape of a list.
+"""Checks a list of messages against the API's rules that cutting and merging can break, and repairs lost results.
 
-Rule 14 is left out, as it compares two lists. Rules 16, 18 and 20 to 22 (limits of a request, its cache marks and its
+`check_messages` reports what the API would refuse and repairs nothing. `answer_calls` gives calls without a result a
+note as their result, which the model can see. It invents and removes nothing.
+
+Rules 1 to 13, 15, 17, 19 and 23 to 25 are checked: calls and their results, thinking, and the shape of a list. Rule 14
+is left out, as it compares two lists. Rules 16, 18 and 20 to 22 (limits of a request, its cache marks and its
 characters) are left out, as a smaller list never breaks them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import takewhile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count, groupby, pairwise, takewhile
+from typing import NamedTuple
 
-from planner.reading.messages import ROLES, THINKING, Message, blocks, has_user_words
+from planner.reading.families import ModelFamily, model_family
+from planner.reading.lazy_property import lazy_property
+from planner.reading.messages import (
+    ROLES,
+    THINKING,
+    Block,
+    Message,
+    blocks,
+    has_user_words,
+    plain_message,
+    readable_text,
+)
 from planner.reading.patterns import lazy_pattern
-from planner.validity.checked_request import CheckedRequest, Violation, place_of
+
+__all__ = ["LOST_RESULT", "Violation", "answer_calls", "check_messages", "lost_call", "lost_result"]
+
+MENDED_BY_THE_API = frozenset({"alternation", "result_order", "split_results"})
+"""Codes of violations that the Messages API accepts: it merges neighbours of one role and pairs results by their ids.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Violation of one rule at one place of a request."""
+
+    rule: int
+    """Number of the rule, which the docstring of its function describes."""
+    place: str
+    """Place in the request: ``messages[3].content[1]``, ``messages[3]`` or ``messages``."""
+    problem: str
+    cure: str
+    code: str
+    """Name of the problem: ``alternation``, ``split_results``, …"""
+
+    @property
+    def message(self) -> int:
+        """Index of the message at that place; not for ``messages``, the place of a problem of the whole list."""
+        return int(self.place.removeprefix("messages[").partition("]")[0])
+
+    @property
+    def refused(self) -> bool:
+        """True if the Messages API answers 400; False if only stricter providers refuse it."""
+        return self.code not in MENDED_BY_THE_API
+
+    def __str__(self) -> str:
+        """Return one line: the place, the problem, the remedy and the rule."""
+        return f"{self.place}: {self.problem}; {self.cure} (rule {self.rule})"
+
+
+class PlacedCall(NamedTuple):
+    """Place of a call, or of a result, in the request."""
+
+    message: int
+    """Index of its message."""
+    block_index: int
+    """Index of its block in that message."""
+    call: str
+    """Id of the call."""
+
+
+class CallRound(NamedTuple):
+    """Calls in neighbouring assistant messages, which are one message for the API, and their results."""
+
+    calls: list[PlacedCall]
+    results: list[PlacedCall]
+    """Results in the user's messages right after the calls, whether or not they belong to these calls."""
+    next_index: int
+    """Index of the message after the calls."""
+
+
+def place_of(message: int, block: int | None = None) -> str:
+    """Return ``messages[3]`` or ``messages[3].content[1]``."""
+    return f"messages[{message}]" if block is None else f"messages[{message}].content[{block}]"
+
+
+@dataclass(frozen=True)
+class CheckedRequest:
+    """Request under check; rules only read it."""
+
+    messages: Sequence[Message]
+    family: ModelFamily
+    thinking_enabled: bool | None = None
+    """True if the request asks for thinking. With None, rules that depend on it are skipped."""
+
+    @lazy_property
+    def blocks(self) -> list[tuple[int, int, Block]]:
+        """Top-level blocks of all messages, in order, each after the index of its message and its index in there."""
+        contents = enumerate(map(blocks, self.messages))
+        return [(at, index, block) for at, content in contents for index, block in enumerate(content)]
+
+    @lazy_property
+    def rounds(self) -> list[CallRound]:
+        """Calls and results of each run of assistant messages."""
+        by_role = groupby(enumerate(self.messages), lambda indexed: str(indexed[1]["role"]))
+        runs = [(role, [at for at, _ in run]) for role, run in by_role]
+        rounds = list[CallRound]()
+        for (role, run), (next_role, next_run) in pairwise([*runs, ("", [])]):
+            if role == "assistant":
+                calls = self._placed(run, "tool_use", "id")
+                results = self._placed(next_run if next_role == "user" else [], "tool_result", "tool_use_id")
+                rounds.append(CallRound(list(calls), list(results), run[-1] + 1))
+        return rounds
+
+    def _placed(self, messages: Sequence[int], kind: str, key: str) -> Iterator[PlacedCall]:
+        """Yield the place of each block of type `kind` in the messages with these indices. `key`: field of the block
+        with the id of its call."""
+        for at in messages:
+            for index, block in enumerate(blocks(self.messages[at])):
+                if block["type"] == kind:
+                    yield PlacedCall(at, index, str(block.get(key)))
+
+    @property
+    def last_answer(self) -> int:
+        """Index of the last assistant message; -1 without one."""
+        indices = reversed(range(len(self.messages)))
+        return next((at for at in indices if self.messages[at]["role"] == "assistant"), -1)
+
+    @property
+    def last_answer_content(self) -> Sequence[Block]:
+        """Content of the last assistant message; empty without one."""
+        return blocks(self.messages[self.last_answer]) if self.last_answer >= 0 else ()
+
 
 _ID = lazy_pattern(r"[a-zA-Z0-9_-]+")
 """Id of a call: ``toolu_01A-b``."""
@@ -327,3 +452,147 @@ CONTENT_RULES = (
     list_starts_with_the_user,
     roles_have_their_blocks,
 )
+
+
+_Rule = Callable[[CheckedRequest], Iterator[Violation]]
+_RULES: tuple[_Rule, ...] = (*CALL_RULES, *CONTENT_RULES)
+
+
+def check_messages(
+    messages: Sequence[object],
+    *,
+    model: str = "",
+    thinking_enabled: bool | None = None,
+    rules: Iterable[_Rule] = _RULES,
+) -> list[Violation]:
+    """Return the violations of the API's rules in `messages` (dicts or SDK objects), sorted by the rule's number.
+
+    Only rules that a change of the list can break are checked. The Messages API refuses a list for violations with
+    `refused`; stricter providers refuse it for the others, too.
+
+    `model`: the reader of the messages; empty is a current Claude. `thinking_enabled`: whether the request asks for
+    thinking; if it is None, rules that depend on it are skipped. `rules`: the rules to check.
+
+    Raises:
+        TranscriptError: an entry is not a message at all.
+    """
+    plain = [plain_message(message, place_of(at)) for at, message in enumerate(messages)]
+    request = CheckedRequest(plain, model_family(model), thinking_enabled)
+    violations = [violation for rule in rules for violation in rule(request)]
+    return sorted(violations, key=lambda violation: violation.rule)
+
+
+LOST_RESULT = "[The result of this call was lost before it was saved: whether the call took effect is not known.]"
+"""Text in place of the result of a call that has none."""
+_LOST_CALL = "[A result whose call was lost:]"
+"""Text before a result that has no call."""
+
+
+def answer_calls(messages: Sequence[Message], *, last: bool = True) -> list[Message]:
+    """Return `messages` with a note as the result of each call that has none, and results without a call as text.
+
+    Results in an assistant's message move into a user's message after it, and a call with the id of an earlier one gets
+    another id. Messages that need no repair stay the same objects. `last`: False if calls at the end of the list may
+    still run; these get no notes.
+    """
+    repaired, open_calls, known_ids, new_ids = list[Message](), list[str](), set[str](), dict[str, str]()
+    for role, group in groupby(_with_results_by_users(messages), lambda message: str(message["role"])):
+        run = list(group)
+        if role == "user":
+            repaired += _answered([_renamed(message, new_ids) for message in run], open_calls)
+        else:
+            repaired += _notes(open_calls)
+        if role == "assistant":
+            new_ids = {}
+            run = [_with_own_ids(message, known_ids, new_ids) for message in run]
+        if role != "user":
+            repaired += run
+        answer = [block for message in run for block in blocks(message)] if role == "assistant" else []
+        open_calls = [str(block.get("id")) for block in answer if block["type"] == "tool_use"]
+    return repaired + (_notes(open_calls) if last else [])
+
+
+def _with_results_by_users(messages: Iterable[Message]) -> Iterator[Message]:
+    """Yield `messages`; results in an assistant's message follow it in a message of the user."""
+    for message in messages:
+        content = blocks(message) if message["role"] == "assistant" else []
+        results = [block for block in content if block["type"] == "tool_result"]
+        rest = [block for block in content if block["type"] != "tool_result"]
+        if rest or not results:
+            yield {**message, "content": rest} if results else message
+        if results:
+            yield {"role": "user", "content": results}
+
+
+def _with_own_ids(message: Message, known_ids: set[str], new_ids: dict[str, str]) -> Message:
+    """Return `message` with another id for each call whose id is in `known_ids`, and add its ids to these.
+
+    `new_ids`: ids of this run of messages, by the ids that their results name; the first call with an id gets its
+    result.
+    """
+    content = list[Block]()
+    for block in blocks(message):
+        if block["type"] == "tool_use":
+            call = own = str(block.get("id"))
+            if call in known_ids:
+                own = next(name for number in count(2) if (name := f"{call}_{number}") not in known_ids)
+                block = {**block, "id": own}
+            known_ids.add(own)
+            new_ids.setdefault(call, own)
+        content.append(block)
+    is_same = all(block is old for block, old in zip(content, blocks(message), strict=True))
+    return message if is_same else {**message, "content": content}
+
+
+def _renamed(message: Message, new_ids: Mapping[str, str]) -> Message:
+    """Return `message` with the new ids of the calls in its results."""
+    ids = {id(block): str(block.get("tool_use_id")) for block in blocks(message) if block["type"] == "tool_result"}
+    if all(new_ids.get(call, call) == call for call in ids.values()):
+        return message
+    content = [
+        {**block, "tool_use_id": new_ids.get(ids[id(block)], ids[id(block)])} if id(block) in ids else block
+        for block in blocks(message)
+    ]
+    return {**message, "content": content}
+
+
+def _notes(calls: Sequence[str]) -> list[Message]:
+    """Return a list of one user message with a note for each of the call ids; an empty list without ids."""
+    return [{"role": "user", "content": list(map(lost_result, dict.fromkeys(calls)))}] if calls else []
+
+
+def _answered(run: list[Message], calls: Sequence[str]) -> list[Message]:
+    """Return `run`, neighbouring messages of the user, beginning with one result for each id in `calls`.
+
+    A call without a result gets a note. Other results become text. If nothing is to be changed, `run` is returned.
+    """
+    placed = {(at, index): block for at, message in enumerate(run) for index, block in enumerate(blocks(message))}
+    results = [place for place, block in placed.items() if block["type"] == "tool_result"]
+    first_results = {str(placed[place].get("tool_use_id")): place for place in reversed(results)}
+    used = {first_results[call] for call in calls if call in first_results}
+    is_used = [place in used for place in placed]
+    used_come_first = is_used == sorted(is_used, reverse=True)
+    if len(used) == len(set(calls)) == len(results) and used_come_first:
+        return run
+    answers = [
+        placed[first_results[call]] if call in first_results else lost_result(call) for call in dict.fromkeys(calls)
+    ]
+    rest = list[Message]()
+    for at, message in enumerate(run):
+        if content := [block for index, block in enumerate(blocks(message)) if (at, index) not in used]:
+            content = [lost_call(block) if block["type"] == "tool_result" else block for block in content]
+            rest.append({**message, "content": content})
+    if not answers:
+        return rest
+    return [{"role": "user", "content": [*answers, *(rest[0]["content"] if rest else [])]}, *rest[1:]]
+
+
+def lost_result(call: str) -> Block:
+    """Return the note in place of the result of `call`."""
+    return {"type": "tool_result", "tool_use_id": call, "content": LOST_RESULT}
+
+
+def lost_call(result: Block) -> Block:
+    """Return the text block that replaces a `result` without a call; a tag marks it as the host's words."""
+    text = f"{_LOST_CALL}\n{readable_text(result.get('content'))}"
+    return {"type": "text", "text": f"<system-reminder>\n{text}\n</system-reminder>"}
