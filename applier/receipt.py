@@ -25,8 +25,7 @@ from planner.reading.history import History
 from planner.reading.lines import statements
 from planner.reading.patterns import lazy_pattern
 from planner.reading.secrets import Secrets, redact
-from planner.relevance.ranking import one_line
-from planner.relevance.relevance import is_word
+from planner.relevance import is_word, one_line
 from planner.rules import decisions_in
 
 Kind = Literal["demand", "failure", "decision", "name"]
@@ -306,6 +305,7 @@ def _names(analysis: Analysis) -> Iterator[_Item]:
                 ):
                     again[name] = turn_id
     keys = {key for _, call, _ in evidence.ended_calls() for key in call.input}
-    likely = sorted(again.keys() - keys, key=lambda name: (-relevance.weights[name], name))
+    weights = relevance.weights_by_name()
+    likely = sorted(again.keys() - keys, key=lambda name: (-weights[name], name))
     for name in filter(_LETTERS.search, likely):
         yield _Item("name", again[name], evidence.shown(name), (name, evidence.shown(name)))

@@ -19,7 +19,7 @@ from planner.reading.lazy_property import lazy_property
 from planner.reading.messages import Message
 from planner.reading.secrets import Secrets, secrets_in
 from planner.reading.tokens import TokenCounter
-from planner.relevance.relevance import Occurrences, Relevance, line_relevance
+from planner.relevance import Occurrences, Relevance, line_relevance
 from planner.settings import ToolUse
 from planner.validity import CALL_RULES, check_messages
 

@@ -18,7 +18,7 @@ from planner.plan import CompactionPlan, ExtractedFact, Provenance, Strategy, Tu
 from planner.reading.history import History
 from planner.reading.lazy_property import lazy_property
 from planner.reading.tokens import TokenCounter
-from planner.relevance.relevance import Relevance, focused
+from planner.relevance import Relevance, focused
 from planner.settings import PlanSettings
 
 

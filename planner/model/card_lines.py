@@ -21,7 +21,7 @@ from planner.placeholders import argument_lines, call_line
 from planner.programming.coding_tools import commands_in
 from planner.proposal import PlanRequest
 from planner.reading.lines import BlockText, Line, is_encoded, text_width, without_escapes
-from planner.relevance.ranking import rank_lines
+from planner.relevance import rank_lines
 
 SHORT_TOKENS = 100
 """Size in raw tokens up to which a text is shown whole: the replies of a game, most answers of tools, people's

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.analysis import analyze
-from planner.relevance.ranking import MOST_COMPARED, KeptTexts, rank_lines
-from planner.relevance.relevance import Rows, Weights
+from planner.relevance import MOST_COMPARED, KeptTexts, Rows, rank_lines
 
 OWN = ["The words of the first.", "Others in the second turn.", "What a third one says."]
 
@@ -19,8 +18,9 @@ def test_a_line_that_is_next_but_for_rounding_is_picked_with_its_number():
     analysis = analyze([{"role": role, "content": OWN[at]} for at, role in enumerate(("user", "assistant", "user"))])
     relevance = replace(
         analysis.relevance,
-        weights=Weights(["a_name"], array("d", [8e-12])),
-        names={"t1": Rows.of([[0]]), "t2": Rows.of([[0]]), "t3": Rows.of([[]])},
+        names=["a_name"],
+        weights=array("d", [8e-12]),
+        rows={"t1": Rows.of([[0]]), "t2": Rows.of([[0]]), "t3": Rows.of([[]])},
         bases={"t1": [2.0], "t2": [1.0 - 4e-12], "t3": [1.0]},
         recencies={"t1": 1.0, "t2": 1.0, "t3": 1.0},
         turn_weights={},

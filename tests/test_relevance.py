@@ -28,7 +28,7 @@ def named_in(analysis):
 def test_lines_name_what_their_texts_name_and_the_parts_that_others_name(messages, parts):
     analysis = analyze([*PATHS, *messages, *[{"role": "user", "content": f"Look at {part}."} for part in parts]])
     known = {name for _, own, _ in named_in(analysis) for name in own}
-    assert known == analysis.relevance.weights.keys()
+    assert known == set(analysis.relevance.names)
     for _, own, names in named_in(analysis):
         expected = {part for name in own for part in parts_of(name) if part in known}
         assert len(names) == len(set(names))
@@ -48,7 +48,7 @@ def test_what_the_agent_wrote_lately_is_likelier_to_be_named_again_than_what_onl
     call = {"type": "tool_use", "id": "a", "name": "Read", "input": {"path": "src/called_name.py"}}
     result = {"type": "tool_result", "tool_use_id": "a", "content": "import printed_name\n"}
     messages = [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
-    weights = analyze([{"role": "user", "content": "Go on with 4711."}, *messages]).relevance.weights
+    weights = analyze([{"role": "user", "content": "Go on with 4711."}, *messages]).relevance.weights_by_name()
     assert weights["src/called_name.py"] > weights["printed_name"] > weights["4711"]
 
 

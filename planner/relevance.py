@@ -1,0 +1,656 @@
+"""The likely worth of each line of a history for the next steps, without a model, and the order in which lines fill
+free space.
+
+The relevance of a line is the sum of the weights of its names and a value for its words. The weight of a name is the
+likelihood that the agent uses it again, from where it occurred and who wrote it. Names are here all specifics and words
+of a text; a name's *place* is its index in the list of all names. A longer history adds its new turns to the counts.
+
+Lines fill space by relevance per token, the best first. A pick is a line with the neighbours that explain it. Each pick
+is the one that adds most relevance per token to the earlier picks. The order depends on the history alone, never on a
+planner's answer.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from heapq import heappop, heappush
+from itertools import accumulate, chain, count, islice, repeat, zip_longest
+from math import exp, log1p
+from operator import sub
+from typing import NamedTuple
+
+from planner.evidence import Evidence, TurnEvidence
+from planner.evidence.names import parts_of, specifics_of
+from planner.evidence.words import words_of
+from planner.reading.lines import BlockText, Lines, Part, is_encoded, text_width
+from planner.reading.patterns import lazy_pattern
+
+WRITERS: Sequence[Part] = ("assistant", "call", "user")
+"""Parts of a turn whose names are recorded, each by a bit of `Columns.writers`."""
+WORD, NUMBER = 1, 2
+"""Kinds of names in `Columns.kinds`: plain words, and whole numbers."""
+_BITS = {part: 1 << at for at, part in enumerate(WRITERS)}
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Names in each line of a turn, by their places, which take a tenth of the memory of texts."""
+
+    places: array[int]
+    """Places of the names in all lines, one line after the other. In each line a name occurs once."""
+    bounds: array[int]
+    """Index in `places` at which each line begins, and after them the end of the last line."""
+
+    @classmethod
+    def of(cls, lines: Iterable[Collection[int]]) -> Rows:
+        """Return the rows of `lines`, each with the places of its names."""
+        places, bounds = array("I"), array("I", [0])
+        for line in lines:
+            places.extend(line)
+            bounds.append(len(places))
+        return cls(places, bounds)
+
+    def __iter__(self) -> Iterator[array[int]]:
+        """Iterate over the lines, each with the places of its names."""
+        return (self.between(at, at + 1) for at in range(len(self.bounds) - 1))
+
+    def between(self, first: int, stop: int) -> array[int]:
+        """Return the places of the names in the lines from index `first` up to, but not including, `stop`."""
+        return self.places[self.bounds[first] : self.bounds[stop]]
+
+
+class Columns(NamedTuple):
+    """Counts of all names. The values of a name are at its place in each column."""
+
+    lines: array[int]
+    """Number of lines with the name."""
+    turns: array[int]
+    """Number of turns with the name."""
+    last_turns: array[int]
+    """Number of the last turn with the name: 9 for ``t9``."""
+    last_written: array[int]
+    """Number of the last turn in which the agent wrote the name, or 0."""
+    last_offsets: array[int]
+    """Number of characters of the history up to the end of the last line with the name."""
+    writers: array[int]
+    """Bits of those `WRITERS` that have contained the name."""
+    kinds: array[int]
+    """Kind of the name: `WORD`, `NUMBER` or 0 for others."""
+
+    def grown(self, names: Collection[str]) -> Columns:
+        """Return a copy with new `names` at the end."""
+        longer = Columns(*[column + array(column.typecode, bytes(len(names) * column.itemsize)) for column in self])
+        kinds = [WORD if is_word(name) else NUMBER if name.isdigit() else 0 for name in names]
+        return longer._replace(kinds=self.kinds + array("B", kinds))
+
+
+@dataclass
+class Occurrences:
+    """Names in the turns of a history, and their counts. Nothing changes it after `extended` has returned it.
+
+    `rows`, `columns` and `parts` refer to a name by its place.
+    """
+
+    digests: tuple[str, ...] = ()
+    """Digests of the turns."""
+    rows: dict[str, Rows] = field(default_factory=dict)
+    """Names in each line, by turn id. Those components of a name that occur as names themselves follow it."""
+    names: list[str] = field(default_factory=list)
+    """All names, in the order of their places. A list takes a fifth of the memory of a dict."""
+    joined: list[str] = field(default_factory=list)
+    """Names that may have several components."""
+    parts: dict[int, Sequence[int]] = field(default_factory=dict)
+    """Places of a name and of its components, by the place of the name. Components count if they occur as names
+    themselves and are neither words nor numbers."""
+    columns: Columns = field(default_factory=lambda: Columns(*[array(kind) for kind in "IIIIIBB"]))
+    characters: int = 0
+    """Number of characters of all turns."""
+
+    def extended(self, evidence: Evidence) -> Occurrences:
+        """Return the occurrences in all turns of `evidence`. Only new turns are read if it begins with the same
+        turns."""
+        turns = list(evidence.turns.values())
+        digests, known = tuple(turn.turn.digest for turn in turns), len(self.digests)
+        if digests[:known] != self.digests:
+            return Occurrences().extended(evidence)
+        longer = Occurrences(
+            digests, {**self.rows}, [*self.names], [*self.joined], {**self.parts}, self.columns, self.characters
+        )
+        longer._add(turns[:known], turns[known:])
+        return longer
+
+    def _add(self, earlier: Sequence[TurnEvidence], new: Sequence[TurnEvidence]) -> None:
+        """Count the names in `new` turns, and in `earlier` turns components of names that are now names themselves."""
+        known, offset = len(self.names), 0  # number of names so far; number of characters before a turn
+        places = dict(zip(self.names, count(), strict=False))
+        seen: dict[int, array[int]] = {}
+        self.rows |= {turn.turn.id: _read(turn, places, seen) for turn in new}
+        del seen  # frees its memory before the columns grow
+        new_names = [*islice(places, known, None)]
+        self.names += new_names
+        self.columns = self.columns.grown(new_names)
+        self.joined += [name for name in new_names if not (name.isidentifier() or name.isdigit())]
+        gaining = {place for place in self._gain_parts(places, known) if place < known}
+        del places
+        for turn in earlier if gaining else ():
+            if not gaining.isdisjoint(self.rows[turn.turn.id].places):
+                self._count(turn, offset, known)
+            offset += sum(len(text.text) for text in turn.lines.texts)
+        for turn in new:
+            self._count(turn, self.characters, 0)
+            self.characters += sum(len(text.text) for text in turn.lines.texts)
+
+    def _gain_parts(self, places: Mapping[str, int], known: int) -> Iterator[int]:
+        """Record the components of each name that has one among the names after the first `known` ones, and yield the
+        place of the name. `places`: places by name. Words and numbers do not count as components, as `words_of` finds
+        them in the same line anyway."""
+        kinds = self.columns.kinds
+        for name in self.joined:
+            held = [place for part in parts_of(name) if (place := places.get(part, -1)) >= 0 and not kinds[place]]
+            if len(held) > 1 and max(held) >= known:
+                self.parts[held[0]] = array("I", held)
+                yield held[0]
+
+    def _with_parts(self, line: array[int]) -> Collection[int]:
+        """Return the names of one line with the components of each name after it, each once."""
+        if self.parts.keys().isdisjoint(line):
+            return line
+        return dict.fromkeys(chain.from_iterable([self.parts.get(place, (place,)) for place in line]))
+
+    def _count(self, turn: TurnEvidence, offset: int, least: int) -> None:
+        """Add the components of names to the rows of `turn`, and count its names from the place `least` on. `offset`:
+        number of characters of the history before the turn."""
+        rows, number = self.rows[turn.turn.id], turn.turn.number
+        if not self.parts.keys().isdisjoint(rows.places):
+            rows = self.rows[turn.turn.id] = Rows.of(map(self._with_parts, rows))
+        lines, turns, last_turns, last_written, last_offsets, writers, _ = self.columns
+        for text in turn.lines.texts:
+            written, bit = text.part in ("assistant", "call"), _BITS.get(text.part, 0)
+            places, bounds = rows.between(text.first, text.stop), rows.bounds[text.first : text.stop + 1]
+            # the end of each line is repeated for each of its names; of several lines with a name the last counts
+            ends_of_lines = chain.from_iterable(map(repeat, text.bounds[1:], map(sub, bounds[1:], bounds)))
+            ends = dict(zip(places, ends_of_lines, strict=True))
+            for place, times in Counter(places).items():
+                if place < least:
+                    continue
+                lines[place] += times
+                last_offsets[place] = offset + ends[place]
+                if last_turns[place] != number:
+                    turns[place] += 1
+                    last_turns[place] = number
+                if written:
+                    last_written[place] = number
+                writers[place] |= bit
+            offset += len(text.text)
+
+
+def _read(turn: TurnEvidence, place_of: dict[str, int], seen: dict[int, array[int]]) -> Rows:
+    """Return the names in each line of `turn`, without the middle of long blocks. `place_of`: places by name; new names
+    are added to it. `seen`: names of the lines that were read, by the hash of their text, so that repeated lines are
+    read once."""
+    places, counts = array("I"), array("I", bytes(4 * (len(turn.lines) + 1)))
+    for text in turn.lines.texts:
+        for at in text.read:
+            line = text.words(at)
+            key = hash(line)
+            if (names := seen.get(key)) is None:
+                names = seen[key] = array("I", [place_of.setdefault(name, len(place_of)) for name in names_of(line)])
+            places.extend(names)
+            counts[at + 1] = len(names)
+    return Rows(places, array("I", accumulate(counts)))
+
+
+def is_word(name: str) -> bool:
+    """Return True for a name that is a plain word: ``refund``, ``频率``; not ``toJson`` or ``4711``."""
+    return name.isalpha() and name == name.casefold()
+
+
+def names_of(text: str) -> dict[str, None]:
+    """Return the specifics of `text` and its words in any script, each once, as keys."""
+    return dict.fromkeys([*specifics_of(text), *words_of(text)])
+
+
+SUPERSEDED_WEIGHT = 0.5
+"""Weight of the lines of a superseded turn, compared with those of the turn that superseded it."""
+TASK_WEIGHT, FOCUS_WEIGHT = 0.3, 4.0
+"""Addition to the weight of a turn that contains all words of the task, and of one that contains all words of the
+focus."""
+ANSWER_WEIGHT, LAST_ANSWER_WEIGHT = 2.0, 4.0
+"""Weight of a turn without calls, in which the agent answers or concludes, compared with other turns; and of such a
+turn if the user has just replied to it."""
+PART_RELEVANCE: Mapping[Part, float] = {"user": 0.0025, "assistant": 0.0025, "call": 0.0001, "result": 0.00002}
+"""Value of each token of a line by its part of the turn, without its names. People and agents state what matters;
+results mostly repeat. Only the order of magnitude counts: a third or twice of any value changed fifteen exams by a
+question or two of 240."""
+HOST_RELEVANCE = 0.0003
+"""Value of each token of a host's text in the user's message, such as a project's rules: many pages, available in a
+file."""
+
+SHORT_RESULT_WEIGHT, SHORT_RESULT_WIDTH = 2.0, 300
+"""Weight of a result of at most this width, compared with a very long one. A short result is the outcome of its call, a
+long one is material."""
+
+CHARACTERS_PER_TOKEN = 4
+INFORMATIVE_CHARACTERS = 160
+"""Largest number of characters of a line that add to its value."""
+
+WRITER_SCORES: Mapping[Part, float] = {"assistant": 0.73, "call": 1.39, "user": -1.16}
+"""Addition to a name's score for each part that contains it in any turn."""
+NUMBER_SCORE = -1.91
+"""Addition to the score of a name that is a number: ``4711``."""
+
+_TURN_ID = lazy_pattern(r"\bt\d{1,7}\b")
+
+
+@dataclass(frozen=True)
+class Relevance:
+    """Relevance of all lines of a history."""
+
+    names: Sequence[str]
+    """All names, in the order of their places."""
+    weights: array[float]
+    """Likelihood that the agent uses a name again, in the order of `names`. A dict would take five times the memory."""
+    rows: Mapping[str, Rows]
+    """Names in each line, by turn id; components of a name count if they occur as names themselves."""
+    bases: Mapping[str, Sequence[float]]
+    """Value of the words of each line, without its names and the turn's age, by turn id."""
+    recencies: Mapping[str, float]
+    """Factors for these values by the turn's age, by turn id."""
+    turn_weights: Mapping[str, float]
+    """Factor for the relevance of a turn's lines, by turn id; 1 if missing."""
+
+    def names_in(self, turn_id: str, first: int, stop: int) -> list[str]:
+        """Return the names in a turn's lines from index `first` up to, but not including, `stop`. A name is repeated
+        for each line that contains it."""
+        return [self.names[place] for place in self.rows[turn_id].between(first, stop)]
+
+    def weights_by_name(self) -> dict[str, float]:
+        """Return the weight of each name."""
+        return dict(zip(self.names, self.weights, strict=True))
+
+    def of_turn(self, turn_id: str) -> float:
+        """Return the relevance of all lines of a turn together."""
+        named = sum(map(self.weights.__getitem__, self.rows[turn_id].places))
+        words = sum(self.bases[turn_id]) * self.recencies[turn_id]
+        return (words + named) * self.turn_weights.get(turn_id, 1.0)
+
+
+def line_relevance(evidence: Evidence, occurrences: Occurrences) -> Relevance:
+    """Return the relevance of every line of `evidence`; `occurrences`: counts of the names in the same turns."""
+    turns = evidence.turns.items()
+    bases = {turn_id: turn.once(_bases) for turn_id, turn in turns}
+    recencies = {turn_id: 0.5 + 1 / (1 + log1p(len(turns) - turn.turn.number)) for turn_id, turn in turns}
+    weights = array("d", _likelihoods(occurrences, sum(len(turn.lines) for _, turn in turns)))
+    return Relevance(occurrences.names, weights, occurrences.rows, bases, recencies, dict(_turn_weights(evidence)))
+
+
+def focused(relevance: Relevance, evidence: Evidence, task: str, focus: str) -> Relevance:
+    """Return `relevance` with more weight on turns that share words with `task` and `focus`.
+
+    Rare words count most, as in search. A turn counts as if it contained all words of `focus` if its id is among them.
+    """
+    shares = {turn_id: TASK_WEIGHT * share for turn_id, share in _shared_words(relevance, task).items()}
+    for turn_id, share in _shared_words(relevance, focus).items():
+        shares[turn_id] = shares.get(turn_id, 0.0) + FOCUS_WEIGHT * share
+    for turn_id in evidence.turns.keys() & _TURN_ID.findall(focus):
+        shares[turn_id] = FOCUS_WEIGHT
+    weights = {turn_id: relevance.turn_weights.get(turn_id, 1.0) * (1 + share) for turn_id, share in shares.items()}
+    return replace(relevance, turn_weights={**relevance.turn_weights, **weights})
+
+
+def _shared_words(relevance: Relevance, text: str) -> dict[str, float]:
+    """Return by turn id the share of the names in `text` that the turn contains, from 0 to 1; rare names count more."""
+    wanted = {name for line in text.splitlines() for name in names_of(line)}
+    places = {place for place, name in enumerate(relevance.names if wanted else ()) if name in wanted}
+    if not places:
+        return {}
+    shared = {turn_id: places.intersection(rows.places) for turn_id, rows in relevance.rows.items()}
+    turns_with = Counter(chain.from_iterable(shared.values()))
+    rarity = {place: log1p(len(shared) / times) for place, times in turns_with.items()}
+    whole = sum(rarity[place] for place in places if place in rarity)
+    return {turn_id: sum(map(rarity.__getitem__, own)) / whole for turn_id, own in shared.items() if own}
+
+
+def _turn_weights(evidence: Evidence) -> Iterator[tuple[str, float]]:
+    """Yield turn id and factor for superseded turns and for the agent's answers; other turns have the factor 1."""
+    turns = list(evidence.turns.values())
+    for turn, following in zip_longest(turns, turns[1:]):
+        if turn.superseded_by:
+            yield turn.turn.id, SUPERSEDED_WEIGHT
+        elif turn.turn.kind == "assistant":
+            is_replied_to = following is not None and following.turn.live and following.turn.kind == "user"
+            yield turn.turn.id, LAST_ANSWER_WEIGHT if is_replied_to else ANSWER_WEIGHT
+
+
+def _bases(turn: TurnEvidence) -> Sequence[float]:
+    """Return the value of the words of each line, in order, without the turn's age; 0 in the middle of long blocks. A
+    line that shows a failure has the value of an agent's line."""
+    failures, sources = frozenset(turn.failure_lines), turn.lines.sources
+    worths = array("d", bytes(8 * len(turn.lines)))
+    for text in turn.lines.texts:
+        for at in text.read:
+            source = sources.get(at + 1, text.source)
+            writer = "assistant" if at + 1 in failures or source == "user" else text.part
+            by_host = source == "host" and text.part == "user"
+            relevance = HOST_RELEVANCE if by_host else PART_RELEVANCE[writer]
+            worths[at] = relevance * (min(len(text.words(at)), INFORMATIVE_CHARACTERS) / CHARACTERS_PER_TOKEN)
+    return worths
+
+
+def _likelihoods(names: Occurrences, all_lines: int) -> Iterator[float]:
+    """Yield for each name the likelihood that the agent uses it again; `all_lines`: number of lines of the history. The
+    coefficients are a logistic regression of "the agent itself writes this name later" over 43 cuts of public agent
+    sessions. Boosted trees over 26 features, cross-validated by session, ranked no better."""
+    characters, all_turns = names.characters, len(names.digests)
+    logs = [log1p(number) for number in range(2 * all_turns + 1)]
+    writers_score = [sum(WRITER_SCORES[part] for part in WRITERS if bits & _BITS[part]) for bits in range(8)]
+    log_lines, most = log1p(all_lines + 1), max(1, characters)
+    for lines, turns, last_turn, last_written, offset, writers, kind in zip(*names.columns, strict=True):
+        distance = characters - offset  # from the name's last line to the end of the history
+        score = (
+            -1.45
+            + 0.7 * log1p(lines)
+            - 0.68 * logs[turns]
+            - 0.61 * logs[all_turns - last_turn]
+            + 1.66 * distance / most
+            - 0.35 * log1p(distance / 2000)
+            - 0.4 * logs[all_turns - last_written if last_written else 2 * all_turns]
+            + writers_score[writers]
+            - 1.28 * (last_turn == all_turns)
+            + NUMBER_SCORE * (kind == NUMBER)
+        )
+        likelihood = 1 / (1 + exp(-score))
+        # a plain word is worth the less, the more lines contain it
+        yield likelihood * (1 - log1p(lines) / log_lines) if kind == WORD else likelihood
+
+
+CONTEXT_CHARACTERS = 60
+"""Number of characters on either side of a line in which neighbours count as its context. A quarter of the line's
+length is subtracted. Fitted on literal exams (`compactor eval --probes`)."""
+LEAST_CHARACTERS = 8
+"""Smallest number of characters of a neighbour that count as context."""
+HEAD_TOKENS = 16
+"""Raw tokens that the first line of a turn with calls costs in addition, for the turn's id and for one call with its
+outcome."""
+MARK_TOKENS = 1
+"""Raw tokens of the mark before a line that does not follow the one above it."""
+STEM_CHARACTERS, PRINTED_STEM_CHARACTERS = 6, 4
+"""Number of first letters by which words of a text, and those of a printed line, are compared. Endings do not count."""
+NEWS_SHARE = 0.2
+"""Largest share of new words in a printed line that counts as a repetition, as these may be a new mark or time."""
+MOST_COMPARED = 256
+"""Largest number of kept lines with which a line is compared. More would take quadratic time in a long log."""
+ROUNDING = 1e-12
+"""Largest difference of two sums that count as equal, as they may be of the same numbers in another order."""
+
+_WORD = lazy_pattern(r"\w+")
+_LONG_WORD = lazy_pattern(r"[^\W\d_]{3,}|\d+")
+
+
+class Pick(NamedTuple):
+    """Lines of one turn that are chosen together."""
+
+    turn_id: str
+    numbers: tuple[int, ...]
+    """Numbers of the lines."""
+    priority: float
+    """Relevance per raw token at the time of the pick. It never rises from one pick to the next."""
+
+
+class KeptLine(NamedTuple):
+    """Line or statement that is kept already."""
+
+    names: Collection[Hashable]
+    text: str
+    owner: str
+    """Id of the entry that shows it; may be empty."""
+
+
+def rank_lines(
+    evidence: Evidence,
+    relevance: Relevance,
+    pinned: Mapping[str, frozenset[int]],
+    whole: Collection[str],
+    budget_tokens: float,
+) -> Iterator[Pick]:
+    """Yield picks from the best to the worst until about `budget_tokens` raw tokens are spent.
+
+    `pinned`: numbers of lines that count as picked already, by turn id. `whole`: ids of turns whose lines all count as
+    picked already. Each pick is computed when it is asked for.
+    """
+    kept_texts = KeptTexts()
+    turns = [_Turn(turn, relevance, kept_texts) for turn in evidence.turns.values()]
+    for turn in turns:
+        turn.pick_lines(range(1, len(turn.costs) + 1) if turn.id in whole else pinned.get(turn.id, ()))
+    by_worth = _by_worth(turns, whole)
+    # a line is worth less once its names are picked elsewhere, so the worth in the heap is the most that it can be
+    newest = next(by_worth, None)
+    heap = [newest] if newest else []
+    spent, priority = 0.0, float("inf")
+    while heap and spent < budget_tokens:
+        best = heappop(heap)
+        if best is newest and (newest := next(by_worth, None)):
+            heappush(heap, newest)
+        _, turn_index, number = best
+        turn = turns[turn_index]
+        around = turn.with_neighbours(number)
+        worth, tokens = turn.worth(around)
+        if worth <= 0:
+            continue
+        if heap and worth < -heap[0][0] - ROUNDING:
+            heappush(heap, (-worth, turn_index, number))  # another line may be better now
+            continue
+        numbers = turn.news(around)
+        if number not in numbers:
+            continue
+        spent += tokens
+        priority = min(priority, worth)
+        turn.pick_lines(numbers)
+        yield Pick(turn.id, numbers, priority)
+
+
+def _by_worth(turns: Sequence[_Turn], whole: Collection[str]) -> Iterator[tuple[float, int, int]]:
+    """Yield the informative lines of all turns that are not `whole`, the best first: the relevance per raw token of the
+    line without its neighbours, with the sign reversed, the index of the turn, and the number of the line. Lines wait
+    in arrays, as most are never reached."""
+    negative_worths, turn_indices, numbers = array("d"), array("I"), array("I")
+    for index, turn in enumerate(turns):
+        if turn.id not in whole:
+            new = [number for number in turn.informative_lines if number not in turn.picked]
+            numbers.extend(new)
+            turn_indices.extend(repeat(index, len(new)))
+            negative_worths.extend(-worth for worth in turn.worths_alone(new))
+    for at in array("I", sorted(range(len(numbers)), key=negative_worths.__getitem__)):
+        yield negative_worths[at], turn_indices[at], numbers[at]
+
+
+class KeptTexts:
+    """Names and words of lines and statements that are kept already."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self.lines: dict[Hashable, list[KeptLine]] = {}
+        """Kept lines by each of their names. To save memory, names that occur in one line alone share its list."""
+
+    def add(self, names: Collection[Hashable], text: str, owner: str = "") -> None:
+        """Record a line by its distinct `names`; `owner`: see `KeptLine`."""
+        line = KeptLine(names, text, owner)
+        only_this = [line]
+        for name in names:
+            lines = self.lines.setdefault(name, only_this)
+            if len(lines) > 1:
+                lines.append(line)
+            elif lines is not only_this:
+                self.lines[name] = [*lines, line]  # a new list, as the old one may belong to other names, too
+
+    def repeats(
+        self, names: Collection[Hashable], text: Callable[[], str], part: Part, owners: Collection[str] = ()
+    ) -> bool:
+        """Return True if one kept line contains all `names` and all words of another line, in `part` of a turn.
+
+        A line of a call or a result may have `NEWS_SHARE` of new words. Kept lines of any of `owners` are not compared.
+        `text`: function that returns the line's text, as it is seldom needed.
+        """
+        all_names, is_printed = frozenset(names), part in ("call", "result")
+        if not all_names or not all_names <= self.lines.keys():
+            return False
+        candidates, words = min([self.lines[name] for name in names], key=len), _words(text(), is_printed)
+        most_missing = NEWS_SHARE * len(words) if is_printed else 0
+        for line in candidates[-MOST_COMPARED:]:
+            if line.owner not in owners and all_names.issubset(line.names):
+                folded = line.text.casefold()
+                missing = [word for word in words if word not in folded]  # a quick test before the words are listed
+                if len(missing) <= most_missing and len(words - _words(folded, is_printed)) <= most_missing:
+                    return True
+        return False
+
+    def add_text(self, text: str, owner: str = "") -> None:
+        """Record a line by all its names, by their parts, and by its whole text; `owner`: see `KeptLine`."""
+        self.add(tuple({*chain.from_iterable(map(parts_of, specifics_of(text))), one_line(text)}), text, owner)
+
+    def repeats_text(self, text: str, part: Part, owners: Collection[str] = ()) -> bool:
+        """Return `repeats` for the names in `text`. A text without names repeats only a kept line with an equal
+        text."""
+        return self.repeats(specifics_of(text) or [one_line(text)], partial(str, text), part, owners)
+
+
+def one_line(text: str) -> str:
+    """Return `text` in one line, with single blanks. It is the key of a line without names."""
+    return " ".join(text.split())
+
+
+def _words(text: str, is_printed: bool) -> frozenset[str]:
+    """Return the words of a text without their endings, so that ``conflicts`` and ``Conflict`` are equal. Of a printed
+    line only words of three letters and more and numbers are returned: ``not``, ``4``; not ``if``, ``M``."""
+    words = (_LONG_WORD if is_printed else _WORD).findall(text.casefold())
+    stem = PRINTED_STEM_CHARACTERS if is_printed else STEM_CHARACTERS
+    return frozenset([word[:stem] if word.isalpha() else word for word in words])
+
+
+class _Turn:
+    """Turn whose lines may be picked: their value and cost, and the picked ones."""
+
+    def __init__(self, evidence: TurnEvidence, relevance: Relevance, kept_texts: KeptTexts) -> None:
+        self.id = turn_id = evidence.turn.id
+        self.rows, self.bases = relevance.rows[turn_id], relevance.bases[turn_id]
+        self._recency = relevance.recencies[turn_id]
+        self.weight = relevance.turn_weights.get(turn_id, 1.0)
+        self.costs = evidence.line_tokens
+        self.picked: set[int] = set()
+        self.lines, self._weights, self._kept_texts = evidence.lines, relevance.weights, kept_texts
+        self._head = HEAD_TOKENS if evidence.calls else 1
+        self._block_weights = evidence.once(_block_weights)
+        self.informative_lines = evidence.once(_informative_lines)
+        self._neighbours = evidence.once(_neighbours)
+
+    def worth(self, numbers: Iterable[int]) -> tuple[float, int]:
+        """Return the value per raw token that the lines with these `numbers` add to the picked ones, and their raw
+        tokens. A name that is kept already adds nothing."""
+        new = [number for number in numbers if number not in self.picked]
+        cost = (0 if self.picked else self._head) + sum(self.costs[number - 1] + MARK_TOKENS for number in new)
+        return sum(self._values(new)) * self.weight / (cost or 1), cost
+
+    def worths_alone(self, numbers: Sequence[int]) -> Iterator[float]:
+        """Yield the value per raw token that each of the lines, none of which is picked, adds alone."""
+        head = MARK_TOKENS if self.picked else MARK_TOKENS + self._head
+        for number, value in zip(numbers, self._values(numbers), strict=True):
+            yield value * self.weight / (self.costs[number - 1] + head)
+
+    def _values(self, numbers: Iterable[int]) -> Iterator[float]:
+        """Yield the value of each line."""
+        kept_names, weights, bases, recency = self._kept_texts.lines, self._weights, self.bases, self._recency
+        places, bounds, block_weights = self.rows.places, self.rows.bounds, self._block_weights
+        for number in numbers:
+            value = bases[number - 1] * recency
+            for name in places[bounds[number - 1] : bounds[number]]:
+                if name not in kept_names:
+                    value += weights[name]
+            yield value * block_weights[number - 1]
+
+    def with_neighbours(self, number: int) -> range:
+        """Return the numbers of line `number` and of the neighbours that explain it."""
+        cache, before, after = self._neighbours, 2 * number, 2 * number + 1
+        if not cache[before]:
+            around = _with_neighbours(self.lines, number)
+            cache[before], cache[after] = number - around.start + 1, around.stop - number
+        return range(number + 1 - cache[before], number + cache[after])
+
+    def news(self, numbers: Iterable[int]) -> tuple[int, ...]:
+        """Return those of `numbers` whose lines are picked already or repeat no kept line."""
+        return tuple([number for number in numbers if number in self.picked or not self._is_repeated(number)])
+
+    def _is_repeated(self, number: int) -> bool:
+        names, part = self.rows.between(number - 1, number), self.lines.text_at(number - 1).part
+        return self._kept_texts.repeats(names, partial(self.lines.text, number), part)
+
+    def pick_lines(self, numbers: Iterable[int]) -> None:
+        """Record the lines with these `numbers` as picked, so that their names add nothing to the worth of others."""
+        for number in numbers:
+            if number not in self.picked:
+                self._kept_texts.add(self.rows.between(number - 1, number), self.lines.text(number))
+            self.picked.add(number)
+
+
+def _neighbours(turn: TurnEvidence) -> bytearray:
+    """Return an empty cache for the neighbours of each line, shared by all plans. Line n has the bytes 2n and
+    2n + 1. They count the lines from its first neighbour to itself, and from itself to its last neighbour. Both include
+    the line, and are 0 until they are known."""
+    return bytearray(2 * len(turn.lines) + 2)
+
+
+def _block_weights(turn: TurnEvidence) -> Sequence[float]:
+    """Return the factor of each line's block, in the order of the lines: up to `SHORT_RESULT_WEIGHT` for a result, the
+    shorter the more, and 1 for others."""
+    weights = array("d")
+    for text in turn.lines.texts:
+        share = SHORT_RESULT_WIDTH / max(SHORT_RESULT_WIDTH, text_width(text.text)) if text.part == "result" else 0.0
+        weights.extend(repeat(1 + (SHORT_RESULT_WEIGHT - 1) * share, text.stop - text.first))
+    return weights
+
+
+def _informative_lines(turn: TurnEvidence) -> array[int]:
+    """Return the numbers of the lines that may be picked: all that are not empty, encoded, boilerplate, idle or
+    unchanged."""
+    idle = turn.boilerplate_lines | turn.idle_lines | turn.unchanged_lines
+    read = ((at + 1, text.words(at)) for text in turn.lines.texts for at in text.read if at + 1 not in idle)
+    return array("I", [number for number, words in read if words.strip() and not is_encoded(words)])
+
+
+def _with_neighbours(lines: Lines, number: int) -> range:
+    """Return the numbers of line `number` and of its nearest neighbours, until these are half of the text near it.
+
+    A long line has no neighbours, nor has the line with a call's short arguments, as it is understandable alone.
+    """
+    at, alone = number - 1, range(number, number + 1)
+    text = lines.text_at(at)
+    length = len(text.words(at).strip())
+    room = CONTEXT_CHARACTERS - length // 4
+    is_long = length >= 2 * room  # it is half of the text near it
+    if is_long or (text.part == "call" and at == text.first):
+        return alone
+    near = _near(text, range(at + 1, text.stop), room) | _near(text, range(at - 1, text.first - 1, -1), room)
+    all_characters, picked_characters = length + sum(near.values()), length
+    first = last = number
+    for index in sorted(near, key=lambda index: abs(index - at)):
+        if 2 * picked_characters >= all_characters:
+            break
+        first, last = min(first, index + 1), max(last, index + 1)
+        picked_characters += near[index]
+    return range(first, last + 1)
+
+
+def _near(text: BlockText, indices: Iterable[int], room: int) -> dict[int, int]:
+    """Return the number of characters that count as context of each line, by its index. Lines are read in the order of
+    `indices` until they have `room` characters together."""
+    near = {}
+    for index in indices:
+        if room <= LEAST_CHARACTERS:
+            break
+        words = text.words(index)
+        near[index] = min(len(words.strip()), room)
+        room -= len(words) + 1
+    return near

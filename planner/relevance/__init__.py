@@ -1,1 +1,0 @@
-"""Relevance of lines, and their order for filling space."""
