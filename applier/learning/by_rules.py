@@ -17,11 +17,9 @@ from planner.evidence.calls import Call
 from planner.evidence.names import specifics_of
 from planner.evidence.turns import shortened
 from planner.evidence.user_words import typed_lines
-from planner.programming.checks import check_kind, check_kinds, recoveries
-from planner.programming.coding_tools import commands_in
-from planner.programming.failures import RAN_NOTHING
-from planner.programming.file_changes import changed_paths
-from planner.programming.shell import Command, documents, without_paging
+from planner.programming.coding_tools import Command, commands_in, documents, without_paging
+from planner.programming.failures import RAN_NOTHING, check_kind, check_kinds, recoveries
+from planner.programming.repository import changed_paths
 from planner.reading.lines import Statement, statements
 
 SHORT_MESSAGE = 1_500

@@ -27,7 +27,7 @@ from planner.errors import SettingsError
 from planner.evidence import Evidence
 from planner.evidence.names import specifics_of
 from planner.placeholders import clean
-from planner.programming.git import commits
+from planner.programming.repository import commits
 from planner.reading.history import History
 from planner.reading.lazy_property import lazy_property
 from planner.reading.tokens import TokenCounter

@@ -23,7 +23,7 @@ from planner.model.cards import Card, earlier_choices, turn_cards, turn_lines
 from planner.model.prompts import Prompts, one_line, safe_text
 from planner.plan import CompactionPlan
 from planner.programming.coding_tools import commands_in
-from planner.programming.file_changes import changed_files
+from planner.programming.repository import changed_files
 from planner.proposal import PlanRequest, earlier_plan, read_and_new, written_brief
 from planner.reading.lazy_property import lazy_property
 from planner.reading.lines import join_lines, statements

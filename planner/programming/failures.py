@@ -1,21 +1,25 @@
-"""Outcomes of commands, edits and patches, and the lines that show why one failed.
+"""Outcomes of commands, checks, edits and patches, and the lines that show why one failed.
 
 The error flag and the exit code decide first. Then the verdict of a run decides: a printed line that reports whether it
 passed, by counts (``2 failed``) or words (``BUILD SUCCESS``). A search that exits with 1 because nothing matched did
 not fail. Words of failure in text that a call only read are no failure.
+
+Checks are commands that run a test, linter, type checker or build. Their last run is part of the record, and so are
+failed commands that passed later.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from functools import cache, partial
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from planner.evidence.calls import Call
+from planner.evidence.hosts import running_id, without_boilerplate
 from planner.evidence.outcomes import (
     OUTCOME_LINES,
     REPORT_LINES,
@@ -27,8 +31,8 @@ from planner.evidence.outcomes import (
     printed_lines,
     reports_error,
 )
-from planner.programming.coding_tools import commands_in
-from planner.programming.shell import PREPARING, Command, is_looking, last_run
+from planner.evidence.turns import EndedCall, Evidence, RecordLine, TurnEvidence, call_head, shortened
+from planner.programming.coding_tools import PREPARING, Command, commands_in, is_looking, last_run, without_paging
 from planner.reading.lines import Statement, numbers_of
 from planner.reading.patterns import lazy_pattern
 
@@ -135,15 +139,6 @@ class _Result:
         self.verdict = cache(_verdict)  # lines are judged several times
 
 
-class _RunVerdict(NamedTuple):
-    """Verdict of a run."""
-
-    verdict: Verdict | None
-    """None if no line of the result has a verdict."""
-    counts: Sequence[Statement] = ()
-    """Last statements with this verdict."""
-
-
 class _Rank(Enum):
     """Kinds of lines about a failure, from the most to the least informative."""
 
@@ -154,39 +149,40 @@ class _Rank(Enum):
     EXIT_CODE = auto()
 
 
-def read_run(call: Call, statements: Sequence[Statement], outcome: Outcome) -> Outcome:
-    """Return how a call of a programming tool ended; `statements`: those of its result.
+def read_run(call: Call, result: Sequence[Statement], outcome: Outcome) -> Outcome:
+    """Return how a call of a programming tool ended.
 
     `outcome`: the outcome by general signs. It is returned for calls of other tools.
     """
     is_ours = call.kind in ("run", "write") or call.command or call.path or not call.name
-    if not is_ours or outcome.status == "unanswered" or any(is_refusal(one.text) for one in statements[:2]):
+    if not is_ours or outcome.status == "unanswered" or any(is_refusal(one.text) for one in result[:2]):
         return outcome
-    result = _Result(statements)
-    run = _verdict_of_run(call, result)
+    judged = _Result(result)
+    verdict, counts = _verdict_of_run(call, judged)
     has_ended = outcome.status != "running"
-    if has_ended and _has_failed(call, result, outcome, run.verdict):
-        counts = run.counts if run.verdict == "failed" else ()
-        report = _report(call, result, counts)
-        doubtful = not _is_certain(call, result, outcome, report, counts)
-        failed = failed_outcome(report, _decisive(report), outcome.exit_code, counts=counts, is_doubtful=doubtful)
-        return replace(failed, idle=_idle_lines(call, result, run))
-    if has_ended and run.verdict == "passed":
-        idle = _idle_lines(call, result, run)
-        return Outcome("passed", numbers_of(run.counts), exit_code=outcome.exit_code, idle=idle)
-    lines = numbers_of(_last_lines(call, result))
+    if has_ended and _has_failed(call, judged, outcome, verdict):
+        signs = counts if verdict == "failed" else ()
+        report = _report(call, judged, signs)
+        doubtful = not _is_certain(call, judged, outcome, report, signs)
+        failed = failed_outcome(report, _decisive(report), outcome.exit_code, counts=signs, is_doubtful=doubtful)
+        return replace(failed, idle=_idle_lines(call, result, verdict, counts))
+    if has_ended and verdict == "passed":
+        idle = _idle_lines(call, result, verdict, counts)
+        return Outcome("passed", numbers_of(counts), exit_code=outcome.exit_code, idle=idle)
+    lines = numbers_of(_last_lines(call, judged))
     return replace(outcome, status="done" if has_ended else "running", lines=lines, reasons=(), decisive=())
 
 
-def _idle_lines(call: Call, result: _Result, run: _RunVerdict) -> tuple[int, ...]:
-    """Return the numbers of the lines of a run that add nothing to its outcome. These are all lines except `run.counts`
-    if the run passed, else those about passed tests."""
+def _idle_lines(
+    call: Call, result: Sequence[Statement], verdict: Verdict | None, counts: Sequence[Statement]
+) -> tuple[int, ...]:
+    """Return the numbers of the lines of a run that add nothing to its outcome. These are all lines except `counts` if
+    the run passed, else those about passed tests."""
     if call.kind != "run":
         return ()
-    every = result.statements
-    idle = every if run.verdict == "passed" else [one for one in every if _PASSED_TEST.match(one.text)]
-    counted = numbers_of(run.counts)
-    return tuple(number for number in numbers_of(idle) if number not in counted)
+    idle = result if verdict == "passed" else [one for one in result if _PASSED_TEST.match(one.text)]
+    counted = numbers_of(counts)
+    return tuple([number for number in numbers_of(idle) if number not in counted])
 
 
 def _has_failed(call: Call, result: _Result, outcome: Outcome, verdict: Verdict | None) -> bool:
@@ -244,16 +240,12 @@ def _is_certain(
     code = outcome.exit_code
     if counts and not (code == 0 and _shows_all(call)):
         return True
-    if code and (call.kind in ("read", "search") or _asks_for_help(call)):
+    if code and (call.kind in ("read", "search") or any("--help" in one.words for one in commands_in(call))):
         return any(not _is_absence(one.text) for one in _complaints(call, result.statements))
     if code:
         reasons = (_Rank.REASON, _Rank.FAILED_TEST)
         return any(mentions_failure(one.text) or _rank(one.text, result) in reasons for one in report[:1])
     return _is_flagged(call, code) or call.kind == "write" or (outcome.status == "failed" and call.kind != "run")
-
-
-def _asks_for_help(call: Call) -> bool:
-    return any("--help" in one.words for one in commands_in(call))
 
 
 def _shows_all(call: Call) -> bool:
@@ -278,7 +270,6 @@ def _is_no(call: Call, result: _Result, code: int | None) -> bool:
 
 
 def _has_signs(call: Call, printed: Sequence[Statement]) -> bool:
-    """Return True if one of these lines is a complaint of the call's programs, or a sign of failure."""
     return any(_is_sign(one.text) for one in printed) or bool(_complaints(call, printed))
 
 
@@ -332,21 +323,20 @@ def _may_precede(head: str, counted: str) -> bool:
     return head.strip("✖✗× ") in ("", "Found", "Summary:")
 
 
-def _verdict_of_run(call: Call, result: _Result) -> _RunVerdict:
-    """Return the verdict of a run: that of its last line with one. Other calls have none, as counts in them are data.
-    If any line reports a failure, the run failed unless the exit code is known to be 0, as the line may be about the
-    first of two commands."""
-    if call.kind != "run" or call.is_report:
-        return _RunVerdict(None)
-    judged = [one for one in result.printed if result.verdict(one.text)]
+def _verdict_of_run(call: Call, result: _Result) -> tuple[Verdict | None, Sequence[Statement]]:
+    """Return the verdict of a run, that of its last line with one, and the last statements with this verdict. Other
+    calls have none, as counts in them are data. If any line reports a failure, the run failed unless the exit code is
+    known to be 0, as the line may be about the first of two commands."""
+    is_run = call.kind == "run" and not call.is_report
+    judged = [one for one in result.printed if result.verdict(one.text)] if is_run else []
     if not judged:
-        return _RunVerdict(None)
+        return None, ()
     has_failure = any(result.verdict(one.text) == "failed" for one in judged)
     is_success_known = exit_code(result.statements) == 0
     verdict = "failed" if has_failure and not is_success_known else result.verdict(judged[-1].text)
     lines = [one for one in judged if result.verdict(one.text) == verdict]
     counts = [one for one in lines if not RAN_NOTHING.search(one.text)] or lines
-    return _RunVerdict(verdict, counts[-OUTCOME_LINES:])
+    return verdict, counts[-OUTCOME_LINES:]
 
 
 def _last_lines(call: Call, result: _Result) -> Sequence[Statement]:
@@ -459,3 +449,139 @@ def _decisive(report: Sequence[Statement]) -> Sequence[Statement]:
     """Return the first line of a report, and the second if only that is a verdict of failure."""
     is_enough = len(report) < 2 or mentions_failure(report[0].text) or _verdict(report[1].text) != "failed"
     return report[: 1 if is_enough else 2]
+
+
+CheckKind = Literal["test", "lint", "typecheck", "build"]
+
+OUTCOME_CHARACTERS, COMMAND_CHARACTERS = 120, 120
+"""Largest length of each shown line of a check's outcome, and of its command."""
+
+_LAUNCHER = lazy_pattern(
+    r"time|nice|sudo|env|exec|timeout|npx|bunx|bundle|python[\d.]*|run|uv|poetry|pipenv|pdm|hatch|rye"
+)
+"""Words before the program that runs: ``timeout 60 npx``, ``uv run``, ``.venv/bin/python -m``."""
+_RUNNER = lazy_pattern(
+    r"npm|yarn|pnpm|bun|deno|mise|make|just|task|rake|rails|gradlew?|mvn|dotnet|mix|swift|cargo|go|nx|turbo|composer|bazel|ruff"
+)
+"""Runners: programs that run the target after them: ``bun --filter @a/core build``, ``make -C app test``."""
+_VALUED = frozenset({"-C", "--filter", "--cwd", "--prefix", "-w"})
+"""Options of runners that a value follows."""
+_PROGRAMS: Mapping[str, CheckKind] = {
+    **dict.fromkeys(("tsc", "mypy", "pyright", "basedpyright"), "typecheck"),
+    **dict.fromkeys(("eslint", "ruff check", "biome", "golangci-lint", "flake8", "rubocop"), "lint"),
+    **dict.fromkeys(("pytest", "jest", "vitest", "rspec", "mocha", "tox", "nextest", "ctest", "unittest"), "test"),
+    **dict.fromkeys(("tsup", "webpack", "cargo check"), "build"),
+}
+"""Checks by the name of their program: ``npx tsc -p .``; not ``npm install jest``, where it is an argument."""
+_TASKS: Mapping[str, CheckKind] = {
+    **dict.fromkeys(("typecheck", "type-check", "vet"), "typecheck"),
+    **dict.fromkeys(("lint", "clippy"), "lint"),
+    **dict.fromkeys(("test", "tests"), "test"),
+    **dict.fromkeys(("build", "compile", "all"), "build"),
+}
+"""Checks by the target of a runner: ``make lint``."""
+_RUNS_NOTHING = frozenset({"--help", "--version", "-h", "-V"})
+"""Options with which a check only prints something about itself."""
+
+
+def check_kinds(call: Call) -> list[CheckKind]:
+    """Return the kinds of checks that a call runs, in order: two for ``make lint && make test``, none for ``git add
+    a.test.ts``."""
+    kinds = map(check_kind, commands_in(call)) if call.kind == "run" else ()
+    return list(dict.fromkeys(kind for kind in kinds if kind))
+
+
+def check_kind(command: Command) -> CheckKind | None:
+    """Return the kind of check that a command runs; None if it runs no check.
+
+    It is shown by the first word that is no launcher, runner, option, value or number. ``go test -c`` is a build.
+    """
+    if command.starts("go", "test") and "-c" in command.words:
+        return "build"
+    if not _RUNS_NOTHING.isdisjoint(command.words):
+        return None
+    has_runner = False
+    for before, word in pairwise(("", *command.words)):
+        name = word.rpartition("/")[2]
+        if _RUNNER.fullmatch(name):
+            has_runner = True
+        elif not (_LAUNCHER.fullmatch(name) or word[0] in "-0123456789" or before in _VALUED):
+            # a runner's target is a check by its name or a part of it: ``test:unit``
+            parts = (name, *name.split(":")) if has_runner and name == word else ()
+            kinds = [_PROGRAMS.get(name), _PROGRAMS.get(f"{before} {name}"), *map(_TASKS.get, parts)]
+            return next(filter(None, kinds), None)
+    return None
+
+
+def check_outcomes(evidence: Evidence) -> list[RecordLine]:
+    """Return a line on the last run of each kind of check, with its counts, failures or exit code.
+
+    There is no line on a run if its result does not show how it ended.
+    """
+    ended_calls = [
+        one for one in evidence.ended_calls() if one.outcome.status != "unanswered" and not one.outcome.refused
+    ]
+    last_runs = {kind: index for index, one in enumerate(ended_calls) for kind in check_kinds(one.call)}
+    records: list[RecordLine] = []
+    for index in dict.fromkeys(last_runs.values()):
+        run, end = ended_calls[index], _end_of(ended_calls, index)
+        if text := _check_outcome(evidence, run.call, end):
+            kinds = check_kinds(run.call)
+            is_unclear = len(kinds) > 1 and end.outcome.status == "failed"  # any of them may have failed
+            label = f"{'one of ' if is_unclear else ''}{', '.join(kinds)}"
+            records.append(RecordLine(f"{label}: {text}", tuple(dict.fromkeys([run.turn.turn.id, end.turn.turn.id]))))
+    return records
+
+
+def _end_of(ended_calls: Sequence[EndedCall], index: int) -> EndedCall:
+    """Return the call that shows how the run at `index` of `ended_calls` ended. It is the run itself, or if its command
+    continued to run, the last call with the command's id as an argument."""
+    run = ended_calls[index]
+    command_id = running_id(run.call.text) if run.outcome.status == "running" else ""
+    if not command_id:
+        return run
+    later = reversed(ended_calls[index + 1 :])
+    return next((one for one in later if command_id in map(str, one.call.input.values())), run)
+
+
+def _check_outcome(evidence: Evidence, run: Call, end: EndedCall) -> str:
+    """Return how the check `run` ended; empty if nothing shows it. `end`: the call that shows its end."""
+    command = f"`{shortened(evidence.shown(run.subject), COMMAND_CHARACTERS)}`"
+    outcome, code = end.outcome, end.outcome.exit_code
+    statements = end.turn.statements_of(outcome.lines)
+    lines = [plain for one in statements if (plain := without_boilerplate(one.text).strip())]
+    if lines and all(map(RAN_NOTHING.search, lines)):
+        return ""
+    words = " · ".join(shortened(line, OUTCOME_CHARACTERS) for line in lines[-2:])
+    if outcome.status == "running":
+        return f"{command} was still running: {words}" if words else f"{command} was still running"
+    if end.call.is_error or code:
+        return f"{command} failed: {words}" if words else f"{command} failed"
+    if outcome.status in ("passed", "failed"):
+        return f"{command}: {words}"
+    if code == 0 and any(map(check_kind, last_run(commands_in(run)))):
+        return f"{command}: exit code 0"
+    return f"{command} printed nothing" if not end.call.text.strip() else ""
+
+
+def recoveries(evidence: Evidence) -> list[RecordLine]:
+    """Return a line for each command that failed and passed later, by the counts or the exit code of the later run."""
+    failed: dict[str, list[str]] = {}  # ids of the turns in which a command failed, by tool and command
+    lines: list[RecordLine] = []
+    for turn, call, outcome in evidence.ended_calls():
+        command = f"{call.name} {without_paging(call.command)}"
+        if call.kind != "run" or outcome.refused or not call.command:
+            continue
+        if outcome.has_failed:
+            failed.setdefault(command, []).append(turn.turn.id)
+        elif _shows_success(turn, call, outcome) and (ids := failed.pop(command, None)):
+            text = f"{call_head(call, evidence.root)} failed; the same command passed at {turn.turn.id}"
+            lines.append(RecordLine(text, (*dict.fromkeys(ids), turn.turn.id)))
+    return lines
+
+
+def _shows_success(turn: TurnEvidence, call: Call, outcome: Outcome) -> bool:
+    """Return True if counts of tests or an exit code show that a command passed. A run of no tests does not count."""
+    if outcome.status == "passed":
+        return not all(RAN_NOTHING.search(one.text) for one in turn.statements_of(outcome.lines))
+    return outcome.status == "done" and outcome.exit_code == 0 and "|" not in call.command

@@ -14,9 +14,8 @@ from applier.adapters.transcripts import read_transcript
 from planner.analysis import analyze
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.turns import RecordLine, call_head
-from planner.programming.checks import check_outcomes, recoveries
-from planner.programming.file_changes import changed_files
-from planner.programming.git import branches, commits, conflicts
+from planner.programming.failures import check_outcomes, recoveries
+from planner.programming.repository import branches, changed_files, commits, conflicts
 
 LINES_AROUND = 4
 """Of each call of a turn that is cited so many lines of its result, at either end."""

@@ -10,9 +10,8 @@ from planner.evidence.hosts import is_host_text, without_boilerplate
 from planner.evidence.names import parts_of, specifics_of, without_root
 from planner.evidence.user_words import answered_offer
 from planner.programming import PROGRAMMING
-from planner.programming.checks import check_outcomes, recoveries
-from planner.programming.file_changes import changed_files, common_root, file_paths
-from planner.programming.git import branches
+from planner.programming.failures import check_outcomes, recoveries
+from planner.programming.repository import branches, changed_files, common_root, file_paths
 from planner.reading.history import read_history
 from planner.reading.lines import Lines, turn_lines
 from planner.reading.tokens import TokenCounter

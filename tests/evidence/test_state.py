@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from planner.analysis import analyze
 from planner.evidence.turns import call_head
-from planner.programming.checks import check_kinds, check_outcomes, recoveries
-from planner.programming.file_changes import changed_files
-from planner.programming.git import branches, commits, conflicts
+from planner.programming.failures import check_kinds, check_outcomes, recoveries
+from planner.programming.repository import branches, changed_files, commits, conflicts
 from planner.rules import latest_request, open_tasks, urls
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from applier.adapters.transcripts import read_transcript
 from planner.analysis import analyze
 from planner.evidence import gather_evidence
-from planner.programming.file_changes import file_changes
+from planner.programming.repository import file_changes
 from planner.reading.history import read_history
 from planner.reading.tokens import TokenCounter
 from tests.transcripts.session_logs import codex_logs

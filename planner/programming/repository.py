@@ -1,6 +1,7 @@
-"""Files that a history changed, and how; the spelling of their paths, and the folder that most of them are in.
+"""State of a project: the files that a history changed, and how; its commits, branches and files in conflict.
 
-Looks only at calls and their outcomes, never at files.
+Looks only at calls and their outcomes, never at files. Also decides the spelling of paths, and the folder that most of
+them are in.
 """
 
 from __future__ import annotations
@@ -17,9 +18,21 @@ from typing import NamedTuple
 from planner.evidence.calls import Call
 from planner.evidence.names import PATH_MARKS
 from planner.evidence.outcomes import Outcome
-from planner.evidence.turns import Evidence, RecordLine, TurnEvidence
-from planner.programming.coding_tools import Replacement, commands_in, edit_of, folder_of, writes_of
-from planner.programming.shell import WITH_WORKTREE, Command, PathChange, documents, last_run, shell_changes
+from planner.evidence.turns import Evidence, RecordLine, TurnEvidence, shortened
+from planner.programming.coding_tools import (
+    WITH_WORKTREE,
+    Command,
+    PathChange,
+    commands_in,
+    commands_of,
+    documents,
+    edit_of,
+    folder_of,
+    last_run,
+    shell_changes,
+    writes_of,
+)
+from planner.programming.failures import check_outcomes, recoveries
 from planner.reading.patterns import lazy_pattern
 
 LEAST_USES = 4
@@ -139,28 +152,20 @@ def work_folder(turns: Sequence[TurnEvidence]) -> str:
     if edited[False] >= max(LEAST_USES, edited[True]):
         return ""  # nothing shows to which folder the relative paths belong
     paths = [turn.once(_paths) for turn in turns]
-    written = [path for one in paths for path in one.written]
-    root = common_root(written) or common_root(chain(written, *(one.others for one in paths)))
+    written = [path for in_agents, _ in paths for path in in_agents]
+    root = common_root(written) or common_root(chain(written, *[others for _, others in paths]))
     return repository_root(root, (text.text for turn in turns for text in turn.lines.texts))
 
 
-class _TurnPaths(NamedTuple):
-    """Absolute paths in the texts of a turn."""
-
-    written: tuple[str, ...]
-    """Paths in the agent's texts and calls."""
-    others: tuple[str, ...]
-
-
-def _paths(turn: TurnEvidence) -> _TurnPaths:
-    """Return the absolute paths in `turn`."""
+def _paths(turn: TurnEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the absolute paths in the agent's texts and calls of `turn`, and those in its other texts."""
     # `file_paths` finds no paths with blanks
     written = [call.path for call in turn.calls if is_absolute(call.path) and " " in call.path]
     others: list[str] = []
     for text in turn.lines.texts:
         paths = written if text.part in ("assistant", "call") else others
         paths += file_paths(text.text)
-    return _TurnPaths(tuple(written), tuple(others))
+    return tuple(written), tuple(others)
 
 
 _INTERPRETER = lazy_pattern(r"(?:^|[\s;&|(/])(?:python[\d.]{0,9}|node|ruby)(?: -)?\s{0,9}$")
@@ -183,8 +188,8 @@ class FileChange:
     """Path as it is shown."""
     turns: list[str] = field(default_factory=list)
     """Ids of the turns that changed the file."""
-    edits: dict[Replacement, str] = field(default_factory=dict)
-    """Turn ids of edits that were not undone."""
+    edits: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Turn ids of edits that were not undone, by their old and new texts."""
     how: str = ""
     """Last kind of change, in words: ``edited``, ``written``, ``removed``, ``edited by a command``."""
     undone: str = ""
@@ -207,11 +212,11 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
     """Return the files that were changed, in the order of their first change, without those that edits restored."""
     changes = _Changes()
     for turn, call, outcome in evidence.ended_calls():
-        done = turn.once(_done_by_commands)[call.number]
-        commits = any(one.starts("git", "commit") for one in done.commands)
-        undoing = next(filter(None, map(_undoing_command, done.commands)), "")
+        commands, changes_by_commands = turn.once(_done_by_commands)[call.number]
+        commits = any(one.starts("git", "commit") for one in commands)
+        undoing = next(filter(None, map(_undoing_command, commands)), "")
         _commit_or_undo(changes, commits, undoing, turn.turn.id)
-        for path, how in done.changes:
+        for path, how in changes_by_commands:
             for change in _affected(changes, path, evidence.root):
                 change.add(turn.turn.id, how, committed=commits)
         how_by_path = {} if outcome.status == "failed" or turn.is_refused(call) else writes_of(call)
@@ -222,20 +227,11 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
     return [change for change in changes.by_path.values() if change.turns]
 
 
-class _Done(NamedTuple):
-    """Work that the commands of a call completed."""
-
-    commands: Sequence[Command]
-    changes: Sequence[PathChange]
-
-
-def _done_by_commands(turn: TurnEvidence) -> list[_Done]:
+def _done_by_commands(turn: TurnEvidence) -> list[tuple[Sequence[Command], Sequence[PathChange]]]:
     """Return for each call of `turn` the commands that it completed, and the files that they changed."""
-    done = []
-    for _, call, outcome in turn.ended_calls:
-        commands = commands_done(call, outcome)
-        done.append(_Done(commands, list(_changes_by_commands(call, outcome, commands))))
-    return done
+    commands = [commands_done(call, outcome) for _, call, outcome in turn.ended_calls]
+    calls = zip(turn.ended_calls, commands, strict=True)
+    return [(done, list(_changes_by_commands(call, outcome, done))) for (_, call, outcome), done in calls]
 
 
 @dataclass
@@ -271,14 +267,14 @@ class _Changes:
 def _is_reversal(change: FileChange, call: Call, turn_id: str) -> bool:
     """Return True if `call` restores the text that an earlier edit replaced. That edit is then forgotten; other edits
     are recorded."""
-    edit = edit_of(call)
-    if not (edit.old and edit.new):
+    old, new = edit_of(call)
+    if not (old and new):
         return False
-    turn_of_reverse = change.edits.pop(Replacement(edit.new, edit.old), "")
+    turn_of_reverse = change.edits.pop((new, old), "")
     if turn_of_reverse:
         change.turns.remove(turn_of_reverse)
     else:
-        change.edits[edit] = turn_id
+        change.edits[old, new] = turn_id
     return bool(turn_of_reverse)
 
 
@@ -286,8 +282,8 @@ def changed_paths(turn: TurnEvidence, call: Call, outcome: Outcome) -> Iterator[
     """Yield the paths of the files that a call of `turn` with this outcome changed."""
     if outcome.status in ("passed", "done"):
         yield from writes_of(call)
-    changes = turn.once(_done_by_commands)[call.number].changes
-    yield from (one.path for one in changes if one.path[-1] != "/" and not is_scratch(one.path))
+    _, changes = turn.once(_done_by_commands)[call.number]
+    yield from [one.path for one in changes if one.path[-1] != "/" and not is_scratch(one.path)]
 
 
 def commands_done(call: Call, outcome: Outcome) -> Sequence[Command]:
@@ -350,10 +346,173 @@ def _affected(changes: _Changes, path: str, root: str) -> list[FileChange]:
 
 def changed_files(evidence: Evidence) -> list[RecordLine]:
     """Return a statement on each changed file, with its last kind of change."""
-    return [_statement(evidence, change) for change in file_changes(evidence)]
+    records = list[RecordLine]()
+    for change in file_changes(evidence):
+        undone = f", before `{change.undone}`" if change.undone else ""
+        text = evidence.shown(f"{change.path}: {change.how}{undone}")
+        records.append(RecordLine(text, tuple(dict.fromkeys(change.turns))))
+    return records
 
 
-def _statement(evidence: Evidence, change: FileChange) -> RecordLine:
-    undone = f", before `{change.undone}`" if change.undone else ""
-    text = evidence.shown(f"{change.path}: {change.how}{undone}")
-    return RecordLine(text, tuple(dict.fromkeys(change.turns)))
+SUBJECT_CHARACTERS = 120
+"""Largest length of the subject of a commit as it is shown."""
+
+_COMMIT = lazy_pattern(r"^\[(?:[^\s\[\]]{1,120}|detached HEAD) (?:\(root-commit\) )?([0-9a-f]{7,40})\] (.*)$", re.M)
+"""Git's report of a commit: ``[main a1b2c3d] Fix the race``, ``[detached HEAD a1b2c3d] Try``; not ``[main] Fix``."""
+_LOGGED = lazy_pattern(r"^[*|\\/ ]{0,9}([0-9a-f]{7,40}) (?:\([^()\n]{1,200}\) )?(.+)$", re.M)
+"""A commit in ``git log --oneline``: ``a1b2c3d (HEAD -> main) Fix the race``."""
+SHORT_HASH = 7
+"""Smallest number of digits to which git abbreviates a hash."""
+_CONFLICT = lazy_pattern(
+    r"^CONFLICT \([^)\n]{1,60}\): Merge conflict in (\S.{0,250})$|^\s{0,8}both (?:modified|added): +(\S.{0,250})$"
+    r"|^(?:UU|AA) (\S.{0,250})$",
+    re.M,
+)
+"""File in conflict, in the output of a merge, in git's status, or in its short status: ``UU src/a.py``."""
+_BACK = lazy_pattern(r"HEAD(?:~(\d{1,2})?|\^)")
+"""Ancestor of the current commit, by distance: ``HEAD~2``, ``HEAD^``; not ``HEAD``."""
+_GIVING_UP = frozenset({"--abort", "--quit"})
+"""Options that end a merge or rebase, with its conflicts."""
+_SETTLED = lazy_pattern(r"^Successfully rebased |^Merge made by |^All conflicts fixed ", re.M)
+"""Report that no conflict is left."""
+_ON_BRANCH = lazy_pattern(
+    r"^On branch ([\w./-]{1,120})$|^Switched to (?:a new )?branch '([\w./-]{1,120})'|^\[([\w./-]{1,120}) "
+    r"(?:\(root-commit\) )?[0-9a-f]{7,40}\] |^## ([\w/-][\w./-]{0,119}?)\.\.\.",
+    re.M,
+)
+"""Report of the current branch: ``On branch main``, ``## main...origin/main``, ``Switched to a new branch 'fix'``."""
+_ASKING_BRANCH = (("branch", "--show-current"), ("rev-parse", "--abbrev-ref", "HEAD"))
+"""Words after ``git`` of commands that print the name of the current branch."""
+_BRANCH_ALONE = lazy_pattern(r"^(?!refs/|origin/|HEAD$|[0-9a-f]{7,40}$)(\w[\w./-]{0,119})$", re.M)
+"""Name of a branch alone in its line, as these commands print it; not ``--- branch ---``, a hash or ``HEAD``."""
+_REBASING = frozenset({"rebase", "--rebase"})
+_RUN_BY_USER = lazy_pattern(r"</?bash-(?:input|stdout)>")
+"""Tags of Claude Code around a command that the user ran, ``! git commit``, and around its output."""
+
+
+class _Commit(NamedTuple):
+    """One commit as git reported it."""
+
+    digest: str
+    """Hash, often abbreviated."""
+    subject: str
+    turn_id: str
+    """Id of the turn that made it."""
+
+
+def _git_outputs(evidence: Evidence) -> Iterator[tuple[TurnEvidence, str, Sequence[Command]]]:
+    """Yield the outputs of the agent's calls of git and of the commands that the user ran, in order, each with its turn
+    and its commands. Claude Code reports the user's commands in their message."""
+    for turn in evidence.turns.values():
+        if turn.turn.kind == "user" and _RUN_BY_USER.search(turn.text):
+            ran = turn.text.partition("<bash-input>")[2].partition("</bash-input>")[0]
+            yield turn, _RUN_BY_USER.sub("\n", turn.text), commands_of(ran)
+        for call, commands in turn.once(_git_calls):
+            if not _is_elsewhere(call, evidence.root):
+                yield turn, call.text, commands
+
+
+def _git_calls(turn: TurnEvidence) -> list[tuple[Call, list[Command]]]:
+    """Return the calls of `turn` that may print commits, branches and conflicts, and their commands of git. A call with
+    ``git merge-tree`` is left out, as this prints the conflicts of a merge that does not take place."""
+    calls = [(call, [one for one in commands_in(call) if one.words[0] in ("git", "gh", "glab")]) for call in turn.calls]
+    return [(call, own) for call, own in calls if own and not any(one.starts("git", "merge-tree") for one in own)]
+
+
+def _is_elsewhere(call: Call, root: str) -> bool:
+    """Return True if a command of `call` runs in a folder that is neither in `root` nor above it. Examples are ``cd
+    /srv/other && git status`` and ``git -C ../other log``; not ``cd src``."""
+    if not root:
+        return False
+    commands = commands_in(call)
+    entered = [one.words[-1].strip("\"'") for one in commands if one.words[0] == "cd"]
+    folders = [folder_of(call), *[one.folder for one in commands]]
+    folders += [folder for folder in entered if is_absolute(folder) or folder.startswith("..")]
+    paths = [f"{plain_path(folder, [root]).rstrip('/')}/" for folder in folders if folder]
+    return any(not path.startswith(f"{root}/") and not f"{root}/".startswith(path) for path in paths)
+
+
+def commits(evidence: Evidence) -> list[RecordLine]:
+    """Return a line with hash and subject for each commit that was neither amended nor undone."""
+    made: list[_Commit] = []
+    for turn, text, commands in _git_outputs(evidence):
+        if "fatal: " not in text:
+            made = made[: len(made) - sum(map(_removed_commits, commands))]
+        if any(_REBASING.intersection(one.words) for one in commands):
+            made = []  # all commits may have other hashes now
+        logged = {subject: digest for digest, subject in reversed(_LOGGED.findall(text))}
+        made = [one._replace(digest=_newer_digest(one.digest, logged.get(one.subject, one.digest))) for one in made]
+        made += [_Commit(digest, subject, turn.turn.id) for digest, subject in _COMMIT.findall(text)]
+    last_of_hash = {one.digest[:SHORT_HASH]: one for one in made}
+    return [
+        RecordLine(f"commit {one.digest} {shortened(one.subject, SUBJECT_CHARACTERS)}", (one.turn_id,), "FACTS")
+        for one in last_of_hash.values()
+    ]
+
+
+def _newer_digest(digest: str, logged: str) -> str:
+    """Return the hash `logged` of a later log if it is another hash than `digest`; else `digest`, as one of them only
+    abbreviates the other."""
+    return digest if digest.startswith(logged) or logged.startswith(digest) else logged
+
+
+def _removed_commits(command: Command) -> int:
+    """Return the number of newest commits that a command removes: 1 for ``git commit --amend``, 2 for ``git reset
+    --soft HEAD~2``."""
+    words = command.words[1:]
+    if words[:1] == ("commit",):
+        return int("--amend" in words)
+    back = _BACK.fullmatch(words[-1]) if words[:1] == ("reset",) else None
+    return int(back[1] or 1) if back else 0
+
+
+def conflicts(evidence: Evidence) -> list[RecordLine]:
+    """Return at most one line, on the files that a merge left in conflict and that no later call changed or
+    committed."""
+    unresolved: dict[str, str] = {}  # turn id by path
+    for turn, call, outcome in evidence.ended_calls():
+        written = tuple(changed_paths(turn, call, outcome)) if unresolved else ()
+        unresolved = {path: at for path, at in unresolved.items() if not any(one.endswith(path) for one in written)}
+        commands = next((commands for one, commands in turn.once(_git_calls) if one is call), [])
+        if not commands or _is_elsewhere(call, evidence.root):
+            continue
+        gives_up = any(_GIVING_UP.intersection(one.words) for one in commands)
+        if gives_up or _COMMIT.search(call.text) or _SETTLED.search(call.text):
+            unresolved.clear()
+        conflicting = (next(filter(None, match.groups())).strip() for match in _CONFLICT.finditer(call.text))
+        unresolved |= dict.fromkeys(conflicting, turn.turn.id)
+    if not unresolved:
+        return []
+    text = f"merge conflicts in {', '.join(map(evidence.shown, unresolved))}"
+    return [RecordLine(text, tuple(dict.fromkeys(unresolved.values())))]
+
+
+def branches(evidence: Evidence) -> list[RecordLine]:
+    """Return a line for each branch of the work, the current one last."""
+    turns_of_branches: dict[str, list[str]] = {}
+    for turn, text, commands in _git_outputs(evidence):
+        if any(one.starts("git", "worktree") for one in commands):
+            continue  # the output may be about another worktree
+        printed_branches = [next(filter(None, match.groups())) for match in _ON_BRANCH.finditer(text)]
+        prints_branch = [one.words[1:] in _ASKING_BRANCH for one in commands]
+        if any(prints_branch) and "(no branch)" not in text:
+            # the other commands printed after the name of the branch if it was asked first, else before it
+            single_words = _BRANCH_ALONE.findall(text)
+            printed_branches += single_words[:1] if prints_branch[0] else single_words[-1:]
+        for branch in printed_branches:
+            turns_of_branches[branch] = [*turns_of_branches.pop(branch, []), turn.turn.id]
+    current = next(reversed(turns_of_branches), "")
+    return [
+        RecordLine(f"{'on' if branch == current else 'before on'} branch {branch}", tuple(dict.fromkeys(ids)), "FACTS")
+        for branch, ids in turns_of_branches.items()
+    ]
+
+
+def project_record(evidence: Evidence) -> Iterator[RecordLine]:
+    """Yield statements on the state of the project, the newest first under each heading."""
+    yield from reversed(check_outcomes(evidence))
+    yield from reversed(recoveries(evidence))
+    yield from conflicts(evidence)
+    yield from reversed(changed_files(evidence))
+    yield from reversed(branches(evidence))
+    yield from reversed(commits(evidence))
