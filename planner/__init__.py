@@ -19,9 +19,8 @@ if TYPE_CHECKING:
         StoreReplaced,
         TranscriptError,
     )
-    from planner.evidence.field import Field, register_field
-    from planner.evidence.outcomes import failed_outcome
-    from planner.evidence.turns import RecordLine
+    from planner.evidence.calls import failed_outcome
+    from planner.evidence.turns import Field, RecordLine, register_field
     from planner.guards import check_plan
     from planner.plan import CompactionPlan, ExtractedFact, Finding, HistoryStamp, Provenance, TurnDecision, Usage
     from planner.proposal import Planner, PlanRequest, Proposal, TurnProposal
@@ -37,9 +36,8 @@ else:
         "plan",
         "proposal",
         "guards",
-        "evidence.outcomes",
+        "evidence.calls",
         "evidence.turns",
-        "evidence.field",
         "api",
     )
     """Modules with the public names; those that load least come first."""

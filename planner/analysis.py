@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from planner.evidence import Evidence, TurnEvidence, gather_evidence
 from planner.evidence.calls import Call, read_call
-from planner.evidence.field import Fields, registered_fields
+from planner.evidence.turns import Fields, registered_fields
 from planner.programming import PROGRAMMING
 from planner.reading.history import History, read_history
 from planner.reading.lazy_property import lazy_property

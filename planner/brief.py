@@ -14,10 +14,9 @@ from itertools import accumulate
 from typing import Literal, NamedTuple, get_args
 
 from planner.evidence import Evidence, TurnEvidence
+from planner.evidence.effects import written_notes
 from planner.evidence.grounding import invented
-from planner.evidence.names import specifics_of
-from planner.evidence.tasks import written_notes
-from planner.evidence.words import words_of
+from planner.evidence.words import specifics_of, words_of
 from planner.plan import Finding
 from planner.reading.lines import SENTENCE_END, Line
 from planner.reading.patterns import lazy_pattern

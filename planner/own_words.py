@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from planner.analysis import Analysis
 from planner.evidence import TurnEvidence
-from planner.evidence.names import specifics_of
-from planner.evidence.user_words import binding_lines
-from planner.evidence.words import figures_of, without_figures
+from planner.evidence.hosts import binding_lines
+from planner.evidence.words import figures_of, specifics_of, without_figures
 from planner.reading.lines import Line
 
 OWN_WORDS_SHARE = 0.5

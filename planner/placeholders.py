@@ -21,8 +21,8 @@ from types import MappingProxyType
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.hosts import without_boilerplate
-from planner.evidence.names import without_root
 from planner.evidence.turns import WrittenEntry, call_head
+from planner.evidence.words import without_root
 from planner.plan import TurnDecision, whole_characters
 from planner.reading.history import History
 from planner.reading.lines import Line, join_lines, without_escapes, without_indentation

@@ -24,8 +24,7 @@ from operator import sub
 from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
-from planner.evidence.names import parts_of, specifics_of
-from planner.evidence.words import words_of
+from planner.evidence.words import parts_of, specifics_of, words_of
 from planner.reading.lines import BlockText, Lines, Part, is_encoded, text_width
 from planner.reading.patterns import lazy_pattern
 

@@ -11,11 +11,9 @@ from itertools import chain
 from sys import intern
 
 from planner.brief import Heading, PageStatement, brief_text, check_brief
-from planner.evidence.effects import effects, open_calls, unanswered_questions
-from planner.evidence.hosts import without_boilerplate
-from planner.evidence.tasks import task_lists
+from planner.evidence.effects import effects, open_calls, task_lists, unanswered_questions
+from planner.evidence.hosts import Choice, introduces, is_question, without_boilerplate
 from planner.evidence.turns import Evidence, RecordLine, TurnEvidence, shortened
-from planner.evidence.user_words import Choice, introduces, is_question
 from planner.plan import ExtractedFact, FactType, Provenance
 from planner.proposal import PlanRequest, Proposal, TurnProposal, carried_on, earlier_plan
 from planner.reading.lines import statements, text_width

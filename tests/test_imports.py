@@ -153,11 +153,9 @@ FOLDERS = {
     "planner.programming": (
         "planner.reading",
         "planner.evidence.calls",
-        "planner.evidence.field",
         "planner.evidence.hosts",
-        "planner.evidence.names",
-        "planner.evidence.outcomes",
         "planner.evidence.turns",
+        "planner.evidence.words",
     ),
     "planner.placeholders": ("planner.reading", "planner.evidence", "planner.plan"),
     "planner.layout": (
@@ -227,7 +225,7 @@ def test_general_evidence_knows_no_word_of_programming():
     general = {name for name in MODULES if is_below(name, "planner.evidence")}
     texts = {
         (name, node.value)
-        for name in general - {"planner.evidence.hosts", "planner.evidence.grounding", "planner.evidence.field"}
+        for name in general - {"planner.evidence.hosts", "planner.evidence.grounding"}
         for node in ast.walk(tree(name))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }

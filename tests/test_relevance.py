@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.analysis import analyze
-from planner.evidence.names import parts_of, specifics_of
-from planner.evidence.words import words_of
+from planner.evidence.words import parts_of, specifics_of, words_of
 from tests.strategies import histories
 
 PARTS = {"token_store.ts", "token_store", "test_late.py", "v2/refresh", "unheard_of.py"}

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 
-from planner.evidence.names import parts_of, specifics_of
+from planner.evidence.words import parts_of, specifics_of
 from planner.programming.coding_tools import defines
 from tests.strategies import texts
 

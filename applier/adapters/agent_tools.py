@@ -19,7 +19,7 @@ from applier.adapters.visible import Visible
 from applier.session import Session
 from applier.store.excerpt import SearchResult
 from planner.errors import CompactorError, ReferenceNotFound
-from planner.evidence.tasks import MOST_CHARACTERS, NoteKind, note_id
+from planner.evidence.effects import MOST_CHARACTERS, NoteKind, note_id
 from planner.plan import FactType
 from planner.reading.lines import Part
 from planner.reading.messages import Block

@@ -14,9 +14,9 @@ from itertools import chain, pairwise, product, takewhile
 from applier.learning.lesson import Kind, Lesson, error_subject, folded, sentence_key, sentences
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
-from planner.evidence.names import specifics_of
+from planner.evidence.hosts import typed_lines
 from planner.evidence.turns import shortened
-from planner.evidence.user_words import typed_lines
+from planner.evidence.words import specifics_of
 from planner.programming.coding_tools import Command, commands_in, documents, without_paging
 from planner.programming.failures import RAN_NOTHING, check_kind, check_kinds, recoveries
 from planner.programming.repository import changed_paths

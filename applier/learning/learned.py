@@ -25,7 +25,7 @@ from applier.store.search import ranked
 from applier.store.store import Store
 from planner.errors import SettingsError
 from planner.evidence import Evidence
-from planner.evidence.names import specifics_of
+from planner.evidence.words import specifics_of
 from planner.placeholders import clean
 from planner.programming.repository import commits
 from planner.reading.history import History

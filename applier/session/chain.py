@@ -27,7 +27,7 @@ from applier.session.state import State
 from applier.session.tiers import PlanTurns
 from planner.analysis import analyze_history
 from planner.errors import StoreError, TranscriptError
-from planner.evidence.user_words import first_words
+from planner.evidence.hosts import first_words
 from planner.reading.messages import blocks, message_digest, plain_message
 from planner.validity import answer_calls
 

@@ -22,7 +22,7 @@ from applier.session.result_tiers import ClearResults
 from applier.session.state import State
 from applier.session.tiers import Situation, Tier
 from planner.errors import StoreError
-from planner.evidence.tasks import Task, task_lists
+from planner.evidence.effects import Task, task_lists
 from planner.placeholders import clean, history_key
 from planner.plan import CompactionPlan, Provenance
 from planner.prices import CACHE_LIFETIME_SECONDS, cache_prices, payback_calls, switch_dollars

@@ -18,7 +18,7 @@ from applier.session.persistence import within
 from applier.settings import SessionSettings
 from planner.analysis import Analysis
 from planner.api import PlannerChoice, asks_model, name_of_planner, open_planner, plan_analysis, shares_client
-from planner.evidence.user_words import first_words
+from planner.evidence.hosts import first_words
 from planner.plan import CompactionPlan, Usage
 from planner.proposal import AgentRequest
 from planner.settings import PlanSettings

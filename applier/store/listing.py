@@ -17,7 +17,7 @@ from applier.store.records import Node, PlanKey, StoredHistory, plan_keys, read,
 from applier.store.search import ranked
 from applier.store.store import Store
 from planner.errors import StoreDamaged
-from planner.evidence.user_words import first_words
+from planner.evidence.hosts import first_words
 from planner.plan import ExtractedFact
 from planner.reading.history import read_history
 

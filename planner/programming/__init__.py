@@ -1,6 +1,6 @@
-"""Programming: shells, test runners, editors, git and files, as a field of `planner.evidence.field`."""
+"""Programming: shells, test runners, editors, git and files, as a field of `planner.evidence.turns`."""
 
-from planner.evidence.field import Field
+from planner.evidence.turns import Field
 from planner.programming.coding_tools import read_tool
 from planner.programming.failures import read_run
 from planner.programming.repository import project_record, work_folder

@@ -18,11 +18,10 @@ from functools import cache, partial
 from itertools import pairwise
 from typing import Literal
 
-from planner.evidence.calls import Call
-from planner.evidence.hosts import running_id, without_boilerplate
-from planner.evidence.outcomes import (
+from planner.evidence.calls import (
     OUTCOME_LINES,
     REPORT_LINES,
+    Call,
     Outcome,
     exit_code,
     failed_outcome,
@@ -31,6 +30,7 @@ from planner.evidence.outcomes import (
     printed_lines,
     reports_error,
 )
+from planner.evidence.hosts import running_id, without_boilerplate
 from planner.evidence.turns import EndedCall, Evidence, RecordLine, TurnEvidence, call_head, shortened
 from planner.programming.coding_tools import PREPARING, Command, commands_in, is_looking, last_run, without_paging
 from planner.reading.lines import Statement, numbers_of

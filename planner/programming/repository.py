@@ -15,10 +15,9 @@ from operator import itemgetter
 from posixpath import join
 from typing import NamedTuple
 
-from planner.evidence.calls import Call
-from planner.evidence.names import PATH_MARKS
-from planner.evidence.outcomes import Outcome
+from planner.evidence.calls import Call, Outcome
 from planner.evidence.turns import Evidence, RecordLine, TurnEvidence, shortened
+from planner.evidence.words import PATH_MARKS
 from planner.programming.coding_tools import (
     WITH_WORKTREE,
     Command,

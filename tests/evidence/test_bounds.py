@@ -6,9 +6,8 @@ from planner.analysis import analyze
 from planner.evidence import gather_evidence
 from planner.evidence.calls import CallReading
 from planner.evidence.grounding import NameIndex, invented
-from planner.evidence.hosts import is_host_text, without_boilerplate
-from planner.evidence.names import parts_of, specifics_of, without_root
-from planner.evidence.user_words import answered_offer
+from planner.evidence.hosts import answered_offer, is_host_text, without_boilerplate
+from planner.evidence.words import parts_of, specifics_of, without_root
 from planner.programming import PROGRAMMING
 from planner.programming.failures import check_outcomes, recoveries
 from planner.programming.repository import branches, changed_files, common_root, file_paths

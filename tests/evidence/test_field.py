@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from planner.analysis import analyze
-from planner.evidence import field as fields
 from planner.evidence import gather_evidence
-from planner.evidence.field import Fields
-from planner.evidence.turns import call_head
+from planner.evidence import turns as fields
+from planner.evidence.turns import Fields, call_head
 from planner.programming import PROGRAMMING
 from planner.reading.history import read_history
 from planner.reading.tokens import TokenCounter

@@ -8,7 +8,7 @@ from applier.adapters.agent_tools import AGENT_TOOLS, handle_tool_use
 from applier.session import Session
 from planner import plan_compaction
 from planner.brief import read_brief
-from planner.evidence.tasks import note_id
+from planner.evidence.effects import note_id
 from planner.plan import Provenance
 from planner.proposal import Proposal, TurnProposal
 

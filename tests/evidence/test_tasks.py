@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from applier.session.compaction import open_lists
 from applier.session.history_tracker import HistoryTracker
 from planner.evidence import gather_evidence
-from planner.evidence.tasks import task_lists
+from planner.evidence.effects import task_lists
 from planner.model.cards import turn_cards
 from planner.reading.history import read_history
 from planner.reading.tokens import TokenCounter

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from applier.adapters.transcripts import read_transcript, write_transcript
 from planner.errors import TranscriptError
-from planner.evidence.user_words import own_words
+from planner.evidence.hosts import own_words
 from planner.reading.history import read_history
 from planner.reading.lines import turn_lines
 from planner.validity import LOST_RESULT
