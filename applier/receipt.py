@@ -21,9 +21,9 @@ from planner.evidence.turns import call_head, shortened
 from planner.placeholders import history_key
 from planner.plan import CompactionPlan, ExtractedFact, Provenance, Usage
 from planner.prices import switch_dollars, switch_money
-from planner.reading.history import History
+from planner.reading.lazy import lazy_pattern
 from planner.reading.lines import statements
-from planner.reading.patterns import lazy_pattern
+from planner.reading.messages import History
 from planner.reading.secrets import Secrets, redact
 from planner.relevance import is_word, one_line
 from planner.rules import decisions_in

@@ -27,13 +27,14 @@ from planner.layout import joined_messages, thinking_policy
 from planner.placeholders import first_note
 from planner.plan import CompactionPlan, Layout
 from planner.prices import cache_prices, payback_calls, switch_dollars
-from planner.reading.history import History, read_history
 from planner.reading.messages import (
+    History,
     Message,
     blocks,
     call_ids,
     message_digest,
     plain_message,
+    read_history,
     readable_text,
     result_ids,
     to_json,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from planner.guards import check_plan
     from planner.plan import CompactionPlan, ExtractedFact, Finding, HistoryStamp, Provenance, TurnDecision, Usage
     from planner.proposal import Planner, PlanRequest, Proposal, TurnProposal
-    from planner.reading.history import History, Turn, read_history
+    from planner.reading.messages import History, Turn, read_history
     from planner.reading.tokens import TokenCounter
     from planner.settings import PlanSettings, ToolUse
 else:
@@ -32,7 +32,7 @@ else:
         "errors",
         "settings",
         "reading.tokens",
-        "reading.history",
+        "reading.messages",
         "plan",
         "proposal",
         "guards",

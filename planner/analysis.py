@@ -14,9 +14,8 @@ from planner.evidence import Evidence, TurnEvidence, gather_evidence
 from planner.evidence.calls import Call, read_call
 from planner.evidence.turns import Fields, registered_fields
 from planner.programming import PROGRAMMING
-from planner.reading.history import History, read_history
-from planner.reading.lazy_property import lazy_property
-from planner.reading.messages import Message
+from planner.reading.lazy import lazy_property
+from planner.reading.messages import History, Message, read_history
 from planner.reading.secrets import Secrets, secrets_in
 from planner.reading.tokens import TokenCounter
 from planner.relevance import Occurrences, Relevance, line_relevance

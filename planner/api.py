@@ -16,8 +16,8 @@ from planner.guards import check_plan, sound_proposal
 from planner.pinned import unknown_view
 from planner.plan import MOST_TOKENS, CompactionPlan, Finding, HistoryStamp, Provenance, TurnDecision, Usage
 from planner.proposal import AgentRequest, Planner, PlanRequest, Proposal
-from planner.reading.families import names_provider
 from planner.reading.messages import checked_message
+from planner.reading.tokens import names_provider
 from planner.rules import RulesPlanner
 from planner.selection import Selection, select
 from planner.settings import PlannerName, PlanSettings, ToolUse, declared_uses, restore_tool_of

@@ -18,8 +18,8 @@ from planner.evidence.effects import written_notes
 from planner.evidence.grounding import invented
 from planner.evidence.words import specifics_of, words_of
 from planner.plan import Finding
+from planner.reading.lazy import lazy_pattern
 from planner.reading.lines import SENTENCE_END, Line
-from planner.reading.patterns import lazy_pattern
 from planner.reading.tokens import TokenCounter
 
 Heading = Literal["REQUEST", "STATE", "EFFECTS", "FAILED", "DECISIONS", "FACTS", "PENDING", "NOTES", "NEXT"]

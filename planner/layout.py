@@ -27,19 +27,20 @@ from planner.placeholders import (
     preview_text,
 )
 from planner.plan import Layout, TurnDecision
-from planner.reading.families import model_family
-from planner.reading.history import History, Turn
+from planner.reading.lazy import lazy_pattern
 from planner.reading.media import media_mark
 from planner.reading.messages import (
     THINKING,
     Block,
+    History,
     Message,
+    Turn,
     blocks,
     cache_marks,
     has_user_words,
     plain_message,
 )
-from planner.reading.patterns import lazy_pattern
+from planner.reading.tokens import model_family
 
 ThinkingPolicy = Literal["strip", "leave"]
 """Treatment of thinking after the first changed message: removed, or left for the API to drop."""

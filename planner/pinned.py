@@ -17,8 +17,8 @@ from planner.evidence.effects import retried
 from planner.layout import leading_turn
 from planner.own_words import own_words, words_limit
 from planner.placeholders import first_note
-from planner.reading.history import History
-from planner.reading.lazy_property import lazy_property
+from planner.reading.lazy import lazy_property
+from planner.reading.messages import History
 
 LEAST_ROOM_SHARE = 0.1
 """Smallest room for memory, as a share of the target or of the live tail, whichever is larger. Without it a view could

@@ -24,11 +24,10 @@ from planner.evidence.hosts import without_boilerplate
 from planner.evidence.turns import WrittenEntry, call_head
 from planner.evidence.words import without_root
 from planner.plan import TurnDecision, whole_characters
-from planner.reading.history import History
+from planner.reading.lazy import lazy_pattern
 from planner.reading.lines import Line, join_lines, without_escapes, without_indentation
 from planner.reading.media import media_mark
-from planner.reading.messages import Message, blocks, to_json
-from planner.reading.patterns import lazy_pattern
+from planner.reading.messages import History, Message, blocks, to_json
 
 USER_FRAME = "user-words"
 FRAMES = ("compacted", USER_FRAME, "restored", "carried")

@@ -13,8 +13,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 
 from planner.analysis import Analysis
 from planner.errors import PlanRejected
-from planner.reading.history import History
-from planner.reading.patterns import lazy_pattern
+from planner.reading.lazy import lazy_pattern
+from planner.reading.messages import History
 from planner.reading.secrets import NO_SECRETS, Secrets, redact
 from planner.review_text import review_text
 from planner.settings import OptionalToolName, ToolUse

@@ -1,7 +1,7 @@
 """Prices of tokens in dollars, and the number of calls after which a change to a cached prompt pays back.
 
 Cache prices are in units of the model's input price. The user's own prices take precedence over the published table
-(`planner.reading.families`), and that over `_UNLISTED`. For a model in none of these, no dollars are shown. Does not
+(`planner.reading.tokens`), and that over `_UNLISTED`. For a model in none of these, no dollars are shown. Does not
 depend on sessions.
 """
 
@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Any
 
 from planner.plan import Provenance, Usage
-from planner.reading.families import published_model
 from planner.reading.messages import field_of
+from planner.reading.tokens import published_model
 from planner.settings import ModelPrices, PriceBand
 
 WRITE_5_MINUTES = 1.25

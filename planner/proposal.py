@@ -15,8 +15,8 @@ from planner.analysis import Analysis
 from planner.brief import PageStatement, brief_text, read_brief
 from planner.evidence import Evidence, TurnEvidence
 from planner.plan import CompactionPlan, ExtractedFact, Provenance, Strategy, TurnDecision
-from planner.reading.history import History
-from planner.reading.lazy_property import lazy_property
+from planner.reading.lazy import lazy_property
+from planner.reading.messages import History
 from planner.reading.tokens import TokenCounter
 from planner.relevance import Relevance, focused
 from planner.settings import PlanSettings

@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.words import parts_of, specifics_of, words_of
+from planner.reading.lazy import lazy_pattern
 from planner.reading.lines import BlockText, Lines, Part, is_encoded, text_width
-from planner.reading.patterns import lazy_pattern
 
 WRITERS: Sequence[Part] = ("assistant", "call", "user")
 """Parts of a turn whose names are recorded, each by a bit of `Columns.writers`."""

@@ -16,8 +16,8 @@ from planner.evidence.hosts import Choice, introduces, is_question, without_boil
 from planner.evidence.turns import Evidence, RecordLine, TurnEvidence, shortened
 from planner.plan import ExtractedFact, FactType, Provenance
 from planner.proposal import PlanRequest, Proposal, TurnProposal, carried_on, earlier_plan
+from planner.reading.lazy import lazy_pattern
 from planner.reading.lines import statements, text_width
-from planner.reading.patterns import lazy_pattern
 
 CITED_TURNS = 3
 """Largest number of turns that a statement cites; the last ones are cited."""

@@ -29,7 +29,7 @@ from planner.placeholders import (
 )
 from planner.plan import Finding, Provenance, Strategy, TurnDecision
 from planner.proposal import PlanRequest, Proposal, TurnProposal
-from planner.reading.patterns import lazy_pattern
+from planner.reading.lazy import lazy_pattern
 from planner.relevance import MARK_TOKENS, KeptTexts, Pick, one_line, rank_lines
 from planner.rules import effects_records
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from itertools import count, groupby, pairwise, takewhile
 from typing import NamedTuple
 
-from planner.reading.families import ModelFamily, model_family
-from planner.reading.lazy_property import lazy_property
+from planner.reading.lazy import lazy_pattern, lazy_property
 from planner.reading.messages import (
     ROLES,
     THINKING,
@@ -27,7 +26,7 @@ from planner.reading.messages import (
     plain_message,
     readable_text,
 )
-from planner.reading.patterns import lazy_pattern
+from planner.reading.tokens import ModelFamily, model_family
 
 __all__ = ["LOST_RESULT", "Violation", "answer_calls", "check_messages", "lost_call", "lost_result"]
 

@@ -22,7 +22,7 @@ from planner.plan import (
     Provenance,
     TurnDecision,
 )
-from planner.reading.history import History, read_history
+from planner.reading.messages import History, read_history
 from planner.validity import check_messages
 
 LiveTail = Literal["any", "user", "tools"]

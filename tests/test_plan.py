@@ -11,7 +11,7 @@ from planner.analysis import analyze
 from planner.errors import PlanRejected
 from planner.guards import check_plan
 from planner.plan import CompactionPlan, ExtractedFact, HistoryStamp, Provenance, TurnDecision, Usage
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 from tests.strategies import histories, make_session, plans, texts
 
 HISTORY = read_history(make_session(3))

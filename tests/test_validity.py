@@ -8,8 +8,8 @@ from hypothesis import given
 from pydantic import TypeAdapter
 
 from planner.errors import TranscriptError
-from planner.reading.families import model_family
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
+from planner.reading.tokens import model_family
 from planner.validity import Violation, check_messages
 from tests.strategies import answered_histories, histories, make_session, text
 

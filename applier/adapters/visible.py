@@ -19,7 +19,7 @@ from applier.store.listing import KnownFact, facts_about, known_facts, stored_fa
 from applier.store.reference import parse_reference, shortest_names
 from applier.store.store import Store
 from planner.errors import ReferenceNotFound
-from planner.reading.lazy_property import lazy_property
+from planner.reading.lazy import lazy_property
 from planner.reading.lines import Part
 
 NOTHING_YET = "nothing was compacted in this conversation yet: all of it is still in the context"

@@ -28,8 +28,7 @@ from planner.api import plan_compaction
 from planner.errors import CompactorError, PlannerUnavailable, SettingsError
 from planner.model.planners import ModelPlanner, RelayedPlanner, rendered_prompts
 from planner.proposal import PlanRequest, Proposal
-from planner.reading.history import read_history
-from planner.reading.messages import Message, blocks
+from planner.reading.messages import Message, blocks, read_history
 from planner.reading.tokens import TokenCounter
 
 Method = Callable[[Sequence[Message], str, int], list[Message]]

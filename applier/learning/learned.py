@@ -28,8 +28,8 @@ from planner.evidence import Evidence
 from planner.evidence.words import specifics_of
 from planner.placeholders import clean
 from planner.programming.repository import commits
-from planner.reading.history import History
-from planner.reading.lazy_property import lazy_property
+from planner.reading.lazy import lazy_property
+from planner.reading.messages import History
 from planner.reading.tokens import TokenCounter
 
 FOLDER = ".compactor/learned"

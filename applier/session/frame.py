@@ -16,7 +16,7 @@ from applier.view import laid_out
 from planner.layout import inner_mark, without_thinking
 from planner.placeholders import clean
 from planner.plan import CompactionPlan
-from planner.reading.lazy_property import lazy_property
+from planner.reading.lazy import lazy_property
 from planner.reading.media import PICTURES, Load, load_of
 from planner.reading.messages import Block, Message, blocks, plain_message, unmarked
 from planner.settings import RESTORE_TOOL

@@ -15,10 +15,11 @@ from planner.analysis import Analysis, analyze_history, call_alone
 from planner.errors import TranscriptError
 from planner.evidence.calls import Call
 from planner.plan import CompactionPlan
-from planner.reading.history import History, assemble_history
 from planner.reading.media import Load, load_of
 from planner.reading.messages import (
+    History,
     Message,
+    assemble_history,
     blocks,
     cache_marks,
     call_ids,

@@ -21,8 +21,7 @@ from applier.store.forgetting import SESSION_STATE
 from applier.store.records import SavedChain
 from applier.store.store import Store
 from planner.errors import SettingsError, StoreDamaged, StoreError, StoreReplaced
-from planner.reading.history import History
-from planner.reading.messages import plain_message
+from planner.reading.messages import History, plain_message
 
 T = TypeVar("T")
 

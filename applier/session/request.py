@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.layout import ThinkingPolicy, thinking_policy
-from planner.reading.families import model_family
-from planner.reading.lazy_property import lazy_property
+from planner.reading.lazy import lazy_property
 from planner.reading.media import MANY_IMAGES
 from planner.reading.messages import Block, blocks, cache_marks, field_of, plain_message
+from planner.reading.tokens import model_family
 
 LONG_TTL = "1h"
 MAX_CACHE_MARKS = 4

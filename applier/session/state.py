@@ -29,9 +29,8 @@ from applier.view import holds_view, originals_behind
 from planner.api import check_argument
 from planner.errors import SettingsError, StoreDamaged, StoreError, TranscriptError
 from planner.prices import register_prices
-from planner.reading.families import binds_reasoning
 from planner.reading.messages import plain_message, result_ids, unmarked
-from planner.reading.tokens import TokenCounter
+from planner.reading.tokens import TokenCounter, binds_reasoning
 from planner.settings import declared_uses
 
 

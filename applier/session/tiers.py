@@ -17,8 +17,8 @@ from applier.session.request import Gauge
 from planner.analysis import Analysis
 from planner.guards import check_plan
 from planner.plan import CompactionPlan, HistoryStamp, Provenance, Strategy, TurnDecision
-from planner.reading.history import History, Turn
 from planner.reading.media import Load, MediaLimits
+from planner.reading.messages import History, Turn
 from planner.settings import RESTORE_TOOL, PlanSettings, bare_tool_name
 
 WORTH_SHARE, NEW_SHARE = 0.75, 0.5

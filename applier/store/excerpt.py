@@ -15,9 +15,8 @@ from applier.store.search import Hits, matching_turns
 from planner.errors import ReferenceNotFound
 from planner.placeholders import ranges_of
 from planner.programming.coding_tools import defines
-from planner.reading.history import History, Turn, read_history
 from planner.reading.lines import Line, Part, join_lines, turn_lines, without_numbers
-from planner.reading.messages import Block, Message
+from planner.reading.messages import Block, History, Message, Turn, read_history
 
 CONTEXT_LINES, MANY_CONTEXT_LINES = 2, 1
 """Number of lines shown before and after a match in one turn: the second if there are more than `FEW_LINES` matches."""

@@ -19,7 +19,7 @@ from applier.store.store import Store
 from planner.errors import StoreDamaged
 from planner.evidence.hosts import first_words
 from planner.plan import ExtractedFact
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 
 TASK_CHARACTERS = 200
 """Longest task taken from the user's first words."""

@@ -41,8 +41,7 @@ from applier.store.backend import Backend
 from planner.errors import StoreDamaged, StoreError
 from planner.placeholders import history_key
 from planner.plan import Finding
-from planner.reading.history import History, prefix_digests
-from planner.reading.messages import Message, json_pieces
+from planner.reading.messages import History, Message, json_pieces, prefix_digests
 
 NOTED_SECONDS = 3600.0
 """Shortest time between two records of a history's last use."""

@@ -44,10 +44,9 @@ from applier.store.reference import (
 from planner.errors import PlanRejected, ReferenceNotFound, StoreDamaged, StoreError
 from planner.placeholders import KEY_DIGITS, history_key
 from planner.plan import CompactionPlan, ExtractedFact, Finding
-from planner.reading.history import History, read_history
-from planner.reading.lazy_property import lazy_property
+from planner.reading.lazy import lazy_property
 from planner.reading.lines import Part
-from planner.reading.messages import Message, message_digest, to_json, with_places
+from planner.reading.messages import History, Message, message_digest, read_history, to_json, with_places
 from planner.reading.secrets import NO_SECRETS, Secrets, redact
 
 _PLAN_ID = re.compile(rf"p([0-9a-f]{{{KEY_DIGITS},64}})")

@@ -17,10 +17,9 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from planner.evidence.hosts import is_running, is_wrapping
-from planner.reading.history import History, Turn
+from planner.reading.lazy import lazy_pattern
 from planner.reading.lines import Statement, numbers_of, text_width
-from planner.reading.messages import Block, parsed_result, result_text, to_json
-from planner.reading.patterns import lazy_pattern
+from planner.reading.messages import Block, History, Turn, parsed_result, result_text, to_json
 from planner.settings import ToolUse
 
 CallKind = Literal["read", "search", "write", "run", "ask", "other"]

@@ -22,8 +22,8 @@ from planner.evidence.calls import Call
 from planner.evidence.hosts import is_question, is_running, running_id
 from planner.evidence.turns import EndedCall, Evidence, TurnEvidence, call_head, shortened
 from planner.evidence.words import figures_of, specifics_of
+from planner.reading.lazy import lazy_pattern
 from planner.reading.messages import parsed_result
-from planner.reading.patterns import lazy_pattern
 
 ACTION_CHARACTERS, RECEIPT_CHARACTERS = 240, 160
 """Largest lengths of an action and of a receipt as they are shown."""

@@ -28,8 +28,7 @@ from planner.evidence.words import (
     values_in,
     values_of,
 )
-from planner.reading.lazy_property import lazy_property
-from planner.reading.patterns import lazy_pattern
+from planner.reading.lazy import lazy_pattern, lazy_property
 
 TOKEN_CHARACTERS = 1_024
 """Length at which a run of name characters (base64, minified code) is cut into pieces."""

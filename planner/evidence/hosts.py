@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 from unicodedata import category
 
-from planner.reading.history import History, Turn
+from planner.reading.lazy import lazy_pattern
 from planner.reading.lines import (
     BlockText,
     Line,
@@ -32,7 +32,7 @@ from planner.reading.lines import (
     turn_lines,
     without_escapes,
 )
-from planner.reading.patterns import lazy_pattern
+from planner.reading.messages import History, Turn
 
 ANSWER_CHARACTERS = 4_000
 """Largest number of characters of a result that count as the user's words. Nobody types more into a dialog, and a

@@ -44,8 +44,7 @@ from planner.evidence.hosts import (
     without_boilerplate,
 )
 from planner.evidence.words import without_root
-from planner.reading.history import History, Turn
-from planner.reading.lazy_property import lazy_property
+from planner.reading.lazy import lazy_pattern, lazy_property
 from planner.reading.lines import (
     Line,
     Lines,
@@ -57,7 +56,7 @@ from planner.reading.lines import (
     turn_lines,
     without_escapes,
 )
-from planner.reading.patterns import lazy_pattern
+from planner.reading.messages import History, Turn
 from planner.reading.tokens import TokenCounter
 from planner.settings import ToolUse
 
@@ -177,7 +176,7 @@ class TurnEvidence:
 
     def statements_of(self, numbers: Iterable[int]) -> Iterator[Statement]:
         """Yield the lines with these `numbers` as statements, in the order of `numbers`."""
-        return statements(self.lines[number - 1] for number in numbers)
+        return statements(self.lines.numbered(numbers))
 
     @property
     def user_lines(self) -> tuple[Line, ...]:
@@ -195,8 +194,10 @@ class TurnEvidence:
 
     def outcome_of(self, call: Call) -> str:
         """Return the first statement that shows how `call` ended, in one line; empty if none does."""
-        ends = (without_boilerplate(one.text) for one in self.statements_of(self.outcomes[call.number].lines))
-        return next((" ".join(plain.split()) for plain in ends if plain), "")
+        for one in statements(self.lines.numbered(self.outcomes[call.number].lines)):
+            if plain := without_boilerplate(one.text):
+                return " ".join(plain.split())
+        return ""
 
     def is_refused(self, call: Call) -> bool:
         """Return True if the user did not allow `call`."""

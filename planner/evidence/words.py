@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, islice
 
-from planner.reading.patterns import lazy_pattern
+from planner.reading.lazy import lazy_pattern
 
 LETTERS = "A-Za-zÀ-ÖØ-öø-ɏḀ-ỿ"
 """Letters of the Latin script, as a set in a pattern."""

@@ -21,7 +21,7 @@ from planner.evidence.grounding import invented
 from planner.placeholders import ranges_of
 from planner.plan import ExtractedFact, FactType, Strategy
 from planner.proposal import TurnProposal
-from planner.reading.lazy_property import lazy_property
+from planner.reading.lazy import lazy_property
 from planner.reading.lines import join_lines
 
 MOST_ANSWER_CHARACTERS = 400_000

@@ -22,7 +22,7 @@ from planner.model.prompts import one_line
 from planner.plan import Usage
 from planner.prices import billed_tokens
 from planner.proposal import Account
-from planner.reading.families import names_provider
+from planner.reading.tokens import names_provider
 
 DEFAULT_MODEL = "claude-haiku-5-5"
 """Default model: the current one of Claude's smallest and cheapest line, by the list of models in anthropic 2.11, as

@@ -25,7 +25,7 @@ from planner.model.prompts import Prompts, load_prompts
 from planner.model.question import Question, QuestionBasis, notes_tokens, plan_questions
 from planner.plan import Provenance, Usage
 from planner.proposal import PlanRequest, Proposal, earlier_plan, read_and_new
-from planner.reading.families import names_provider
+from planner.reading.tokens import names_provider
 from planner.rules import RulesPlanner
 
 PREFIX_SHARE = 0.6

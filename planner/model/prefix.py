@@ -20,8 +20,8 @@ from planner.model.question import QuestionBasis, choice_tokens, sizes_text
 from planner.plan import Usage
 from planner.prices import CACHE_LIFETIME_SECONDS, is_warm
 from planner.proposal import AgentRequest, PlanRequest
-from planner.reading.families import model_family
 from planner.reading.messages import cache_marks
+from planner.reading.tokens import model_family
 
 LONG_TTL_SECONDS = 3_600
 """Time after each read for which a provider keeps a prefix marked with ``ttl: 1h``."""

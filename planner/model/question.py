@@ -25,7 +25,7 @@ from planner.plan import CompactionPlan
 from planner.programming.coding_tools import commands_in
 from planner.programming.repository import changed_files
 from planner.proposal import PlanRequest, earlier_plan, read_and_new, written_brief
-from planner.reading.lazy_property import lazy_property
+from planner.reading.lazy import lazy_property
 from planner.reading.lines import join_lines, statements
 from planner.reading.secrets import NO_SECRETS, Secrets, redact
 from planner.reading.tokens import TokenCounter

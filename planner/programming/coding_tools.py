@@ -16,7 +16,7 @@ from posixpath import join, normpath
 from typing import Any, NamedTuple
 
 from planner.evidence.calls import Call, CallKind, CallReading, argument
-from planner.reading.patterns import lazy_pattern
+from planner.reading.lazy import lazy_pattern
 
 LINE_CHARACTERS = 4_096
 """Number of first characters of a shell line that are read. Here-documents do not count."""

@@ -33,8 +33,8 @@ from planner.evidence.calls import (
 from planner.evidence.hosts import running_id, without_boilerplate
 from planner.evidence.turns import EndedCall, Evidence, RecordLine, TurnEvidence, call_head, shortened
 from planner.programming.coding_tools import PREPARING, Command, commands_in, is_looking, last_run, without_paging
+from planner.reading.lazy import lazy_pattern
 from planner.reading.lines import Statement, numbers_of
-from planner.reading.patterns import lazy_pattern
 
 Verdict = Literal["passed", "failed"]
 

@@ -32,7 +32,7 @@ from planner.programming.coding_tools import (
     writes_of,
 )
 from planner.programming.failures import check_outcomes, recoveries
-from planner.reading.patterns import lazy_pattern
+from planner.reading.lazy import lazy_pattern
 
 LEAST_USES = 4
 """Smallest number of paths in a folder that may be left out of shown paths."""

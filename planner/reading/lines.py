@@ -17,9 +17,8 @@ from itertools import chain
 from operator import attrgetter
 from typing import Literal, NamedTuple, overload
 
-from planner.reading.history import History, Turn
-from planner.reading.messages import Block, readable_text, result_text
-from planner.reading.patterns import lazy_pattern
+from planner.reading.lazy import lazy_pattern
+from planner.reading.messages import Block, History, Turn, readable_text, result_text
 
 Part = Literal["user", "assistant", "call", "result"]
 Source = Literal["user", "host", "agent", "tool", "document", "planner"]
@@ -97,22 +96,6 @@ class Statement(NamedTuple):
         return tuple(line.number for line in self.lines)
 
 
-class CallPart(NamedTuple):
-    """Part of a call's text: the line of its short arguments, or one argument of several lines."""
-
-    key: str
-    """Name of the argument; empty for the line of short arguments."""
-    text: str
-
-
-class BlockWords(NamedTuple):
-    """Text of one block, with its part and its author by the block's role and type."""
-
-    part: Part
-    source: Source
-    text: str
-
-
 class BlockText(NamedTuple):
     """Text of one block of a turn, divided into lines."""
 
@@ -123,13 +106,10 @@ class BlockText(NamedTuple):
     text: str
     first: int
     """Index of its first line among those of the turn."""
+    stop: int
+    """Index after its last line."""
     bounds: array[int]
     """Index in `text` at which each line starts, and after them the end of the last line."""
-
-    @property
-    def stop(self) -> int:
-        """Index after its last line."""
-        return self.first + len(self.bounds) - 1
 
     @property
     def read(self) -> Sequence[int]:
@@ -157,7 +137,7 @@ class Lines(Sequence[Line]):
 
     def __iter__(self) -> Iterator[Line]:
         """Iterate over all lines."""
-        return chain.from_iterable(map(self._of_text, self.texts))
+        return chain.from_iterable(map(self._at, self.texts))
 
     @overload
     def __getitem__(self, at: int) -> Line: ...
@@ -165,12 +145,20 @@ class Lines(Sequence[Line]):
     def __getitem__(self, at: slice) -> list[Line]: ...
     def __getitem__(self, at: int | slice) -> Line | list[Line]:
         """Return the line at index `at`, one less than its number."""
+        count = len(self)
         if isinstance(at, slice):
-            return [self[index] for index in range(*at.indices(len(self)))]
-        index = at if at >= 0 else len(self) + at
-        if not 0 <= index < len(self):
-            raise IndexError(f"no line {at} of {len(self)}")
-        return next(self._at(self.text_at(index), (index,)))
+            return self.numbered([index + 1 for index in range(*at.indices(count))])
+        if not -count <= at < count:
+            raise IndexError(f"no line {at} of {count}")
+        return self.numbered([at % count + 1])[0]
+
+    def numbered(self, numbers: Iterable[int]) -> list[Line]:
+        """Return the lines with these numbers, in the order of `numbers`."""
+        lines: list[Line] = []
+        for number in numbers:
+            text = self.texts[bisect_right(self.texts, number - 1, key=attrgetter("first")) - 1]
+            lines += self._at(text, (number - 1,))
+        return lines
 
     def text(self, number: int) -> str:
         """Return the text of the line with this number."""
@@ -186,13 +174,14 @@ class Lines(Sequence[Line]):
 
     def of_block(self, block: int | None) -> list[Line]:
         """Return the lines of one block; an empty list for None."""
-        return [line for text in self._of_block(block) for line in self._of_text(text)]
+        return [line for text in self._of_block(block) for line in self._at(text)]
 
     def chosen(self, numbers: Set[int], block: int | None) -> list[Line]:
         """Return the lines of one block with these numbers, in order."""
-        texts = self._of_block(block)
-        wanted = ((text, [at for at in range(text.first, text.stop) if at + 1 in numbers]) for text in texts)
-        return [line for text, indices in wanted for line in self._at(text, indices)]
+        lines: list[Line] = []
+        for text in self._of_block(block):
+            lines += self._at(text, [at for at in range(text.first, text.stop) if at + 1 in numbers])
+        return lines
 
     def _of_block(self, block: int | None) -> Sequence[BlockText]:
         """Return a list of the text of one block; an empty list if it has none."""
@@ -201,32 +190,29 @@ class Lines(Sequence[Line]):
 
     def outside(self, blocks: Container[int | None]) -> Iterator[Line]:
         """Yield the lines of all other blocks."""
-        return (line for text in self.texts if text.block not in blocks for line in self._of_text(text))
+        return (line for text in self.texts if text.block not in blocks for line in self._at(text))
 
     def of_part(self, part: Part) -> Iterator[Line]:
         """Yield the lines of one part."""
-        return (line for text in self.texts if text.part == part for line in self._of_text(text))
+        return (line for text in self.texts if text.part == part for line in self._at(text))
 
     def of_sources(self, *sources: Source) -> Iterator[Line]:
         """Yield the lines of some sources."""
         texts = (text for text in self.texts if self.sources or text.source in sources)
-        return (line for text in texts for line in self._of_text(text) if line.source in sources)
+        return (line for text in texts for line in self._at(text) if line.source in sources)
 
     def to_read(self) -> list[Line]:
         """Return all lines except the middle of blocks that are too long."""
         return [line for text in self.texts for line in self._at(text, text.read)]
 
-    def _of_text(self, text: BlockText) -> Iterator[Line]:
-        return self._at(text, range(text.first, text.stop))
-
-    def _at(self, text: BlockText, indices: Iterable[int]) -> Iterator[Line]:
-        """Yield the lines of `text` at `indices`; all of them must be in it."""
-        part, author, block, words, first, bounds = text
-        for index in indices:
-            start, stop = bounds[index - first], bounds[index - first + 1]
+    def _at(self, text: BlockText, indices: Iterable[int] | None = None) -> Iterator[Line]:
+        """Yield the lines of `text` at `indices`, all of which must be in it; or all of its lines."""
+        part, author, block, words, first, stop, bounds = text
+        for index in range(first, stop) if indices is None else indices:
+            start, end = bounds[index - first], bounds[index - first + 1]
             continues = start > 0 and words[start - 1] != "\n"
             source = self.sources.get(index + 1, author)
-            yield Line(index + 1, part, words[start:stop].removesuffix("\n"), block, continues, source)
+            yield Line(index + 1, part, words[start:end].removesuffix("\n"), block, continues, source)
 
 
 def turn_lines(history: History, turn: Turn) -> Lines:
@@ -234,10 +220,12 @@ def turn_lines(history: History, turn: Turn) -> Lines:
     texts: list[BlockText] = []
     first = 0
     for block, (role, content) in enumerate(history.blocks_of(turn)):
-        if words := read_block(role, content):
-            bounds = array("I", [*_starts(words.text), len(words.text)])  # takes a tenth of the memory of a list
-            texts.append(BlockText(words.part, words.source, block, words.text, first, bounds))
-            first = texts[-1].stop
+        part, source, text = _read_block(role, content)
+        if text is not None:
+            bounds = array("I", [*_line_starts(text), len(text)])  # takes a tenth of the memory of a list
+            stop = first + len(bounds) - 1
+            texts.append(BlockText(part, source, block, text, first, stop, bounds))
+            first = stop
     return Lines(tuple(texts))
 
 
@@ -305,52 +293,54 @@ def without_numbers(text: str) -> str:
     return "\n".join(_GUTTER.sub("", line) for line in text.split("\n"))
 
 
-def read_block(role: str, block: Block) -> BlockWords | None:
-    """Return the words of a block in a message of this role; None for a block without text."""
+def _read_block(role: str, block: Block) -> tuple[Part, Source, str | None]:
+    """Return the part, author and text of a block in a message of this role. The text is None for a block without."""
     kind, text = block["type"], block.get("text")
     part: Part = "assistant" if role == "assistant" else "user"
     if kind == "text" and isinstance(text, str):
-        return BlockWords(part, "agent" if role == "assistant" else "user" if role == "user" else "host", text)
+        return part, "agent" if role == "assistant" else "user" if role == "user" else "host", text
     if kind.endswith("tool_use"):
-        return BlockWords("call", "agent", call_text(block))
+        return "call", "agent", call_text(block)
     if kind.endswith("tool_result"):
-        return BlockWords("result", "tool", result_text(block))
-    if kind in ("document", "search_result", "compaction") and (text := readable_text(block)):
-        return BlockWords(part, "agent" if kind == "compaction" else "document", text)
-    return None
+        return "result", "tool", result_text(block)
+    is_document = kind in ("document", "search_result", "compaction")
+    return part, "agent" if kind == "compaction" else "document", (is_document and readable_text(block)) or None
 
 
 def call_text(block: Block) -> str:
     """Return a call as text: ``Tool key=value key=value`` on one line. Each argument of several lines is below it, its
     key on a line of its own and its value unchanged."""
-    return "\n".join(part.text for part in _call_parts(block.get("name", ""), block.get("input")))
+    return "\n".join([text for _, text in _call_parts(block.get("name", ""), block.get("input"))])
 
 
 def keys_of_call_lines(name: str, arguments: object) -> list[str]:
     """Return the argument shown in each line of a call's text, empty for lines of short arguments and for the line
     with a key alone."""
-    counts = ((part.key, len([*_starts(part.text)])) for part in _call_parts(name, arguments))
-    return [key for part_key, count in counts for key in ("", *[part_key] * (count - 1))]
+    keys: list[str] = []
+    for part_key, text in _call_parts(name, arguments):
+        keys += ["", *[part_key] * (len([*_line_starts(text)]) - 1)]
+    return keys
 
 
-def _call_parts(name: object, arguments: object) -> Iterator[CallPart]:
-    """Yield the parts of a call's text in order: the line of short arguments, then each argument of several lines."""
+def _call_parts(name: object, arguments: object) -> Iterator[tuple[str, str]]:
+    """Yield the parts of a call's text in order: the line of short arguments, then each argument of several lines, each
+    after its key. The key of the line is empty."""
     if not isinstance(arguments, dict):
-        yield CallPart("", f"{name} {arguments if arguments is not None else ''}".rstrip())
+        yield "", f"{name} {arguments if arguments is not None else ''}".rstrip()
         return
     inline = [str(name)]
-    below: list[CallPart] = []
+    below: list[tuple[str, str]] = []
     for key, value in arguments.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
         if "\n" in text:
-            below.append(CallPart(str(key), f"{key}:\n{text}"))
+            below.append((str(key), f"{key}:\n{text}"))
         else:
             inline.append(f"{key}={text}")
-    yield CallPart("", " ".join(inline))
+    yield "", " ".join(inline)
     yield from below
 
 
-def _starts(text: str) -> Iterator[int]:
+def _line_starts(text: str) -> Iterator[int]:
     """Yield the indices in `text` at which lines, and pieces of long lines, start."""
     start = 0
     for line in text.split("\n"):

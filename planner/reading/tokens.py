@@ -1,4 +1,4 @@
-"""Counts of tokens for the model that will read them, without a network.
+"""Counts of tokens for the model that will read them, without a network; and the model's family and window.
 
 Texts are counted with OpenAI's vocabulary o200k (package tiktoken), in raw tokens. For current Claude models these are
 0.63 to 0.80 of the true count, for older ones 0.79 to 0.90. They are scaled by the worst case of the model's family, so
@@ -7,6 +7,9 @@ that a count is never too low. Each line, and each text as a whole, is counted o
 The vocabulary is read from tiktoken's cache folder or the ``offline`` extra. It is never downloaded: tiktoken's own
 download has no time limit and hangs at a firewall. Without it the shape of a text gives an estimate, which is rather
 too high than too low.
+
+An unknown model counts as a current Claude, the strictest case. Published data of single models (window, prices) come
+from the table of the package ``genai-prices``, which is loaded at first use.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import hashlib
 import importlib.util
 import math
 import os
+import re
 from binascii import a2b_base64
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import SettingsError
-from planner.reading.families import model_family
+from planner.reading.lazy import lazy_pattern
 from planner.reading.media import (
     SEALED_CHARACTERS_PER_TOKEN,
     Medium,
@@ -36,11 +40,128 @@ from planner.reading.media import (
     split_media,
 )
 from planner.reading.messages import Block, Message, blocks, field_of, to_json
-from planner.reading.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     import regex
     import tiktoken
+    from genai_prices.types import ModelInfo
+
+
+_GPT_VERSION = lazy_pattern(r"\bgpt-(\d{1,2})(?:\.(\d{1,2}))?(?![\d.])")
+"""Version in the name of a GPT model: ``gpt-6.2-sol``, ``openai/gpt-7``; not ``gpt-3.5.1``."""
+_VERSION = lazy_pattern(r"claude\D{0,40}?(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?")
+"""Version in the name of a Claude model: ``claude-opus-5-5``, ``claude-3.5-sonnet``; not the date in
+``claude-opus-4-20250514``."""
+_SMALL_LINE = lazy_pattern(r"sonnet|haiku")
+_BARE_NAME = lazy_pattern(r"(?:.*/|.*\banthropic\.|[a-z-]+:)?([^/@\[]+?)(?:-v\d+(?::\d+)?)?(?:[@\[][^/]*)?", re.S)
+"""Model's own name in ``openai/gpt-6-sol``, ``openai:gpt-6-sol``, ``us.anthropic.claude-opus-5-5-v1:0``,
+``claude-opus-5-5@20261101`` and ``claude-opus-5-5[1m]``."""
+_OPENAI = ("gpt-", "chatgpt", "o1", "o3", "o4", "openai/", "openai:")
+"""Beginnings of the names of OpenAI's models."""
+_CURRENT = (99, 0)
+"""Version of a model whose name has none: later than all others."""
+_UNLISTED_WINDOWS = {"chatgpt-4o": 128_000, "gpt-5-chat": 128_000}
+"""Windows that the table lacks or has wrong, by the beginning of the name (OpenAI, "Models")."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFamily:
+    """Properties of a model that decide the form of a list of messages for it."""
+
+    is_claude: bool
+    version: tuple[int, int]
+    """``(4, 6)`` for ``claude-opus-4-6``; `_CURRENT` for a name without a version, ``(0, 0)`` for OpenAI's models."""
+    is_small_line: bool = False
+    """True for Sonnet and Haiku, which support some features later than Opus, Fable and Mythos."""
+
+    @property
+    def accepts_prefill(self) -> bool:
+        """True if the list may end with an assistant message: Claude up to 4.5, and other providers."""
+        return not self.is_claude or self.version < (4, 6)
+
+    @property
+    def thinks_manually(self) -> bool:
+        """True if thinking is switched on with a token budget and must then begin a message: Claude up to 4.5. Adaptive
+        thinking (4.6 and later) may start anywhere."""
+        return self.is_claude and self.version < (4, 6)
+
+    @property
+    def preserves_thinking(self) -> bool:
+        """True if a thinking block is bound to everything before it: Fable and Mythos 5.1, the 5.5 models, and later.
+        Source: Anthropic, "Prefix checks on thinking blocks", supported models."""
+        return self.is_claude and self.version >= (5, 1)
+
+    @property
+    def takes_system_messages(self) -> bool:
+        """True if ``system`` messages may be inside the list: Opus from 4.8, Fable and Mythos from 5, Sonnet and Haiku
+        from 5.5. Source: Anthropic, "Mid-conversation system messages"; other providers take them anywhere."""
+        return not self.is_claude or self.version >= ((5, 5) if self.is_small_line else (4, 8))
+
+    @property
+    def token_scale(self) -> float:
+        """Factor from a count with OpenAI's vocabulary o200k to the largest count that the model may have.
+
+        It is the worst ratio measured: 1.6 for Claude models from 4.7 on and for unknown models, 1.27 for older Claude
+        models, 1 for OpenAI's models.
+        """
+        if not self.is_claude:
+            return 1.0
+        return 1.27 if self.version < (4, 7) else 1.6
+
+    @property
+    def image_tokens(self) -> int:
+        """Largest number of tokens for one image; Claude scales larger images down, and less so from 4.7 on."""
+        return 1_600 if self.version < (4, 7) else 4_784
+
+
+@lru_cache(maxsize=256)
+def binds_reasoning(model: str) -> bool:
+    """Return True if the provider removes `model`'s reasoning after a changed prefix: GPT-6.2 and later. Source:
+    OpenAI, "Keep the prefix unchanged". Claude's thinking blocks are `ModelFamily.preserves_thinking`."""
+    match = _GPT_VERSION.search(model.lower())
+    return match is not None and (int(match[1]), int(match[2] or 0)) >= (6, 2)
+
+
+@lru_cache(maxsize=256)
+def model_family(model: str) -> ModelFamily:
+    """Return the family of `model`, in any provider's spelling; an empty or unknown name counts as a current Claude."""
+    name = model.lower()
+    if name.startswith(_OPENAI):
+        return ModelFamily(False, (0, 0))
+    match = _VERSION.search(name)
+    version = (int(match[1]), int(match[2] or 0)) if match else _CURRENT
+    return ModelFamily(True, version, bool(_SMALL_LINE.search(name)))
+
+
+def names_provider(model: str | None) -> bool:
+    """Return True if `model` names its provider, as ``anthropic/claude-haiku-5-5`` does."""
+    return model is not None and "/" in model
+
+
+@lru_cache(maxsize=256)
+def published_model(model: str) -> ModelInfo | None:
+    """Return the entry of `model`, in any provider's spelling, in the published table; None without one."""
+    bare = _BARE_NAME.fullmatch(model.lower())
+    if bare is None:
+        return None
+    from genai_prices.data_snapshot import get_snapshot  # loads an HTTP client: only where a model is named
+
+    for name in (bare[1], bare[1].replace(".", "-")):
+        try:
+            _, model_info = get_snapshot().find_provider_model(name, None, None, None)
+        except LookupError:
+            continue
+        return model_info
+    return None
+
+
+def known_window_tokens(model: str) -> int | None:
+    """Return the size of the context window of `model`; None if it is not known."""
+    bare = _BARE_NAME.fullmatch(model.lower())
+    unlisted = (size for start, size in _UNLISTED_WINDOWS.items() if bare and bare[1].startswith(start))
+    published = published_model(model)
+    return next(unlisted, None) or (published.context_window if published else None)
+
 
 O200K_URL = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
 _O200K_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
@@ -207,24 +328,22 @@ class TokenCounter:
     def raw(self, text: str) -> int:
         """Return the raw tokens of `text`, added up line by line, so that a repeated line is tokenized once. The sum is
         at most one percent above a count of the whole text."""
-        return self._once(text, self._sum)
-
-    def _once(self, text: str, count: Callable[[str], int]) -> int:
-        """Return ``count(text)``, from memory if it was asked before."""
         key, remembered = hash(text), self._remembered
-        tokens = remembered.get(key)
-        if tokens is None:
-            tokens = count(text)
-            if len(remembered) >= MOST_REMEMBERED:
-                remembered.clear()
-            remembered[key] = tokens
-        return tokens
+        if (known := remembered.get(key)) is not None:
+            return known
+        tokens = 0
+        for line in text.splitlines(keepends=True) if "\n" in text else (text,):
+            line_key = hash(line)
+            if (of_line := remembered.get(line_key)) is None:
+                of_line = self._remember(line_key, self._encode(line))
+            tokens += of_line
+        return self._remember(key, tokens)
 
-    def _sum(self, text: str) -> int:
-        """Return the raw tokens of all lines of `text`."""
-        if "\n" not in text:
-            return self._encode(text)
-        return sum([self._once(line, self._encode) for line in text.splitlines(keepends=True)])
+    def _remember(self, key: int, tokens: int) -> int:
+        if len(self._remembered) >= MOST_REMEMBERED:
+            self._remembered.clear()
+        self._remembered[key] = tokens
+        return tokens
 
     def _encode(self, text: str) -> int:
         """Return the raw tokens of `text` by the user's tokenizer, the vocabulary, or an estimate."""
@@ -245,25 +364,23 @@ class TokenCounter:
 
     def block(self, block: Block) -> int:
         """Count the tokens of one content block, nested results, images and documents included."""
-        kind = block.get("type")
+        kind = str(block.get("type"))
         if kind == "image":
             return image_tokens(block, self.image_tokens)
-        return self._inside(str(kind), block) + MESSAGE_OVERHEAD
-
-    def _inside(self, kind: str, block: Block) -> int:
-        """Return the tokens of a block's content, by its type `kind`."""
         if kind == "text" and isinstance(block.get("text"), str):
-            return self.text(block["text"])
-        if kind in ("thinking", "redacted_thinking"):
+            tokens = self.text(block["text"])
+        elif kind in ("thinking", "redacted_thinking"):
             sealed = len(str(block.get("signature") or block.get("data") or ""))
-            return max(self.text(str(block.get("thinking") or "")), sealed // SEALED_CHARACTERS_PER_TOKEN)
-        if kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
-            return self.text(f"{block.get('name', '')} {to_json(block.get('input'))}")
-        if kind.endswith("tool_result"):
-            return self._content(block.get("content", ""))
-        if kind == "document":
-            return self._document(block)
-        return self._data({name: value for name, value in block.items() if name != "type"}, kind)
+            tokens = max(self.text(str(block.get("thinking") or "")), sealed // SEALED_CHARACTERS_PER_TOKEN)
+        elif kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
+            tokens = self.text(f"{block.get('name', '')} {to_json(block.get('input'))}")
+        elif kind.endswith("tool_result"):
+            tokens = self._content(block.get("content", ""))
+        elif kind == "document":
+            tokens = self._document(block)
+        else:
+            tokens = self._data({name: value for name, value in block.items() if name != "type"}, kind)
+        return tokens + MESSAGE_OVERHEAD
 
     def _content(self, content: object) -> int:
         """Return the tokens of the content of a result or document: text, or a list of blocks."""
@@ -291,11 +408,11 @@ class TokenCounter:
 
     def message(self, message: Message) -> int:
         """Count the tokens of one message."""
-        return sum(self.block(block) for block in blocks(message))
+        return sum(map(self.block, blocks(message)))
 
     def messages(self, messages: Iterable[Message]) -> int:
         """Count the tokens of a list of messages."""
-        return sum(self.message(message) for message in messages)
+        return sum(map(self.message, messages))
 
     def request(
         self,

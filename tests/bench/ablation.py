@@ -23,7 +23,7 @@ from applier.eval.survival import plain_text
 from applier.view import preview
 from planner.analysis import analyze_history
 from planner.api import plan_compaction
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 from planner.reading.tokens import TokenCounter
 
 _CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")

@@ -28,7 +28,7 @@ from planner.analysis import Analysis, analyze_history
 from planner.model.answer import json_in
 from planner.model.lessons import ReviewedLine, WrittenLesson, lessons_question, review_question
 from planner.model.prompts import load_prompts
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 from planner.reading.tokens import TokenCounter
 from planner.settings import PlanSettings
 

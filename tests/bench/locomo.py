@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 from applier.store import open_store
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 
 SESSION = re.compile(r"session_\d+")
 CATEGORIES = {1: "several turns", 2: "time", 3: "inference", 4: "one turn"}

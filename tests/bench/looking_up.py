@@ -21,7 +21,7 @@ from applier.eval.evaluation import ExamSample
 from applier.eval.survival import text_tokens
 from applier.store import open_store
 from planner.errors import CompactorError
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 
 MOST_CALLS, MOST_TOKENS = 5, 1_500
 """Most calls and tokens that a session's questions should take; more is reported."""

@@ -32,7 +32,7 @@ from applier.store.listing import known_facts
 from applier.store.records import encode, next_order, pack
 from applier.store.reference import find_history
 from planner.plan import ExtractedFact, FactType
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 from tests.postgres_server import PostgresServer
 
 FACTS_A_CONVERSATION, PROJECTS, SAVED = 500, 200, 2_000

@@ -19,7 +19,7 @@ from applier import preview
 from applier.eval.survival import plain_text
 from applier.store import open_store
 from planner import plan_compaction
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 
 SMALLEST_RATIO, STEPS = 0.01, 6
 

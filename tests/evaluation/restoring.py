@@ -6,8 +6,7 @@ from pathlib import Path
 
 from applier.eval.survival import plain_text
 from applier.store import open_store
-from planner.reading.history import read_history
-from planner.reading.messages import blocks, to_json
+from planner.reading.messages import blocks, read_history, to_json
 
 _NOTE = re.compile(r'<compacted(?: history="(h[0-9a-f]{8,64})")? turns="([^"]+)">')
 _POINTER = re.compile(r'restore_context\("(?:(h[0-9a-f]{8,64}):)?t(\d+)"\)')

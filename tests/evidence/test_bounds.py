@@ -11,8 +11,8 @@ from planner.evidence.words import parts_of, specifics_of, without_root
 from planner.programming import PROGRAMMING
 from planner.programming.failures import check_outcomes, recoveries
 from planner.programming.repository import branches, changed_files, common_root, file_paths
-from planner.reading.history import read_history
 from planner.reading.lines import Lines, turn_lines
+from planner.reading.messages import read_history
 from planner.reading.tokens import TokenCounter
 from planner.rules import latest_request, urls
 

@@ -10,7 +10,7 @@ from planner.evidence import gather_evidence
 from planner.evidence import turns as fields
 from planner.evidence.turns import Fields, call_head
 from planner.programming import PROGRAMMING
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 from planner.reading.tokens import TokenCounter
 from planner.rules import rules_brief
 

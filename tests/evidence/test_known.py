@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.evidence import gather_evidence
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 from planner.reading.tokens import TokenCounter
 from tests.strategies import histories
 

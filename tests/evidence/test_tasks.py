@@ -11,7 +11,7 @@ from applier.session.history_tracker import HistoryTracker
 from planner.evidence import gather_evidence
 from planner.evidence.effects import task_lists
 from planner.model.cards import turn_cards
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 from planner.reading.tokens import TokenCounter
 from planner.rules import open_tasks
 from tests.model.sample import call, plan_request

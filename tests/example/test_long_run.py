@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from applier.testing import Answer
-from planner.reading.history import read_history
-from planner.reading.messages import to_json
+from planner.reading.messages import read_history, to_json
 from tests.example.record import seeded
 from tests.example.screenplay import load_screenplay
 from tests.example.scripted import ScriptedModel

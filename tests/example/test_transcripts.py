@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.reading.history import read_history
-from planner.reading.messages import blocks
+from planner.reading.messages import blocks, read_history
 from planner.validity import check_messages
 from tests.example.record import RECORDINGS, record
 

@@ -10,7 +10,7 @@ from random import Random
 from applier.view import preview
 from planner.analysis import analyze
 from planner.api import plan_analysis
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 from tests.hunt.planning_checks import content_of, planner
 from tests.hunt.tiny_histories import long_history
 from tests.viewed import refusals

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from applier.store import open_store
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 from tests.hunt.planning_hunt import memory
 from tests.store.damage import Damage, check_damage, fill, sound_store
 from tests.store.worker import grown, spawn

@@ -11,8 +11,8 @@ from applier.adapters.agent_tools import (
 )
 from applier.store.excerpt import Match, SearchResult
 from planner.errors import CompactorError
-from planner.reading.history import read_history
 from planner.reading.lines import join_lines, turn_lines
+from planner.reading.messages import read_history
 from tests.strategies import image
 
 

@@ -21,7 +21,7 @@ from applier.testing import Failure
 from planner.analysis import analyze_history
 from planner.errors import ReferenceNotFound
 from planner.plan import ExtractedFact
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 from planner.reading.tokens import TokenCounter
 from tests.bench.learned import lessons_in, prompt_of
 from tests.loopback import KEY, Loopback

@@ -10,7 +10,7 @@ from applier.adapters.transcripts import from_openai, to_openai
 from applier.testing import judge
 from applier.view import apply, preview
 from planner import PlanSettings, SettingsError, TokenCounter, TranscriptError, check_plan, plan_compaction
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 from tests.strategies import histories, image, make_session, text
 from tests.viewed import asked, plan_of, refusals, refused, said
 

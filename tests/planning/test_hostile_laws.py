@@ -17,9 +17,8 @@ from planner.guards import check_plan
 from planner.layout import joined_messages
 from planner.placeholders import history_key
 from planner.plan import CompactionPlan
-from planner.reading.history import read_history
 from planner.reading.lines import join_lines
-from planner.reading.messages import blocks
+from planner.reading.messages import blocks, read_history
 from planner.reading.tokens import TokenCounter
 from planner.validity import check_messages
 from tests.strategies import TAGS, answered_histories, compacted_histories, histories, plans

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from applier.view import laid_out, preview
 from planner import CompactionPlan, plan_compaction
 from planner.placeholders import FRAMES, clean
-from planner.reading.history import read_history
-from planner.reading.messages import blocks
+from planner.reading.messages import blocks, read_history
 from tests.hunt.odd_histories import FRAME_TEXTS, odd_history
 from tests.hunt.planning_checks import check_note, check_planning
 from tests.strategies import image, make_session, text

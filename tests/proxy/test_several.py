@@ -10,7 +10,7 @@ import pytest
 
 from applier.store import open_store
 from applier.testing import MessagesServer, use
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 from tests.strategies import make_session
 
 MODEL = "claude-opus-5-5"

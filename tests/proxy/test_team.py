@@ -29,7 +29,7 @@ from applier.adapters.proxy.quotas import People, create_token, list_tokens, rev
 from applier.cli.app import run
 from applier.session.persistence import SessionStore
 from planner.errors import SettingsError, StoreError
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 from planner.settings import CheckedSettings
 from tests.bench.proxy_load import conversation
 from tests.hosts import hosts

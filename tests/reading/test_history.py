@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import TranscriptError
-from planner.reading.history import read_history
-from planner.reading.messages import call_ids, result_ids
+from planner.reading.messages import call_ids, read_history, result_ids
 from tests.strategies import answered_histories, histories, make_session, text
 
 

@@ -2,7 +2,7 @@
 
 import threading
 
-from planner.reading.lazy_property import lazy_property
+from planner.reading.lazy import lazy_property
 
 
 class Slow:

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.reading.history import read_history
 from planner.reading.lines import (
     READ_LINES,
     WRAP_CHARACTERS,
@@ -16,7 +15,7 @@ from planner.reading.lines import (
     turn_lines,
     without_indentation,
 )
-from planner.reading.messages import result_text
+from planner.reading.messages import read_history, result_text
 from tests.strategies import histories, text, texts
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.reading.history import read_history
 from planner.reading.lines import join_lines, turn_lines
+from planner.reading.messages import read_history
 from planner.reading.secrets import redact
 from tests.conftest import SHARED
 from tests.credentials import FORMS, made

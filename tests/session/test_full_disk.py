@@ -5,7 +5,7 @@ import pytest
 from applier.session import Session
 from applier.store import open_store
 from planner.errors import StoreError
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 from tests.strategies import make_session
 
 

@@ -9,7 +9,7 @@ import pytest
 from applier.settings import load_settings
 from planner.plan import Provenance
 from planner.proposal import Proposal
-from planner.reading.families import binds_reasoning
+from planner.reading.tokens import binds_reasoning
 from tests.session.agent import finished
 
 BOUND = ["gpt-6.2-sol", "gpt-6.2", "openai/gpt-6.10-astra", "GPT-7", "gpt-10.1"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from applier.store import open_store
 from planner.errors import StoreError
 from planner.plan import CompactionPlan, ExtractedFact, HistoryStamp, Provenance
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 from tests.strategies import make_session
 
 HISTORY = read_history(make_session(12))

@@ -21,7 +21,7 @@ from applier.store.archive import back_up, export_conversation
 from applier.store.listing import conversations as stored_conversations
 from applier.store.records import pack, read
 from planner.errors import ReferenceNotFound, StoreDamaged, StoreError
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 from tests.store.archives import import_records
 from tests.store.damage import damages, fact, plan_for
 from tests.store.test_retention import clear, conversations, fill, said

@@ -6,8 +6,7 @@ import pytest
 
 from applier.cli import app
 from applier.store import open_store
-from planner.reading.history import read_history
-from planner.reading.messages import to_json
+from planner.reading.messages import read_history, to_json
 from tests.store.damage import fact, plan_for
 
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}

@@ -12,7 +12,7 @@ from applier.plan_review import reviewed
 from applier.store import open_store
 from planner import plan_compaction
 from planner.plan import CompactionPlan
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 from planner.reading.secrets import MARK, Secrets, quoted, redact, secrets_in
 from tests.bench.credentials import MOST_READABLE, leaks, session_with
 from tests.credentials import FORMS, made

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from applier.store import open_store
 from applier.store.records import order_of, pack
 from planner.errors import StoreDamaged
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 from tests.store.damage import HISTORY, Damage, check_damage, damages, fill, plan_for, read_all, sound_store
 from tests.strategies import make_session
 

@@ -14,7 +14,7 @@ from applier.store.listing import known_facts
 from applier.store.records import read
 from applier.store.search import asked_terms, ranked
 from planner.plan import ExtractedFact
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 
 WORD = "zyxwvutsrqpon"
 

@@ -12,7 +12,7 @@ import pytest
 from applier.store import history_key, open_store
 from planner.errors import ReferenceNotFound
 from planner.plan import Provenance
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 from tests.store.damage import fact, plan_for
 from tests.strategies import make_session
 

@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from applier.store import history_key
-from planner.reading.history import read_history
 from planner.reading.lines import join_lines, turn_lines
+from planner.reading.messages import read_history
 from tests.strategies import answered_histories, histories, make_session
 
 one_store = settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

@@ -10,7 +10,7 @@ from applier.store import REDACT_VARIABLE, open_store
 from applier.store.records import SavedChain
 from planner.errors import ReferenceNotFound, StoreError
 from planner.plan import Provenance, TurnDecision
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 from tests.store.damage import fact, plan_for
 from tests.store.test_history_laws import values
 from tests.strategies import make_session, plans

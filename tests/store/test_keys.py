@@ -20,7 +20,7 @@ from applier.store.opening import FORMAT, OLD_FORMAT
 from applier.testing import MessagesServer
 from planner.api import plan_compaction
 from planner.errors import ReferenceNotFound
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 from tests.mcp.test_mcp_server import ask
 from tests.store.archives import import_records
 from tests.store.test_restore import SAME_START
@@ -44,7 +44,7 @@ def session(path, owner):
 def alike(request, monkeypatch):
     """Digests of histories that all begin with so many equal bits."""
     equal = "0" * (request.param // 4)
-    monkeypatch.setattr("planner.reading.history._digits", lambda made: equal + made.hexdigest()[len(equal) :])
+    monkeypatch.setattr("planner.reading.messages._digits", lambda made: equal + made.hexdigest()[len(equal) :])
     return equal
 
 

@@ -18,7 +18,7 @@ from applier.store import STORE_VARIABLE, default_path, open_store
 from applier.store.opening import FORMAT, store_place
 from applier.store.records import unpack
 from planner.errors import StoreError, StoreReplaced
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 from tests.strategies import make_session
 
 HISTORY = read_history(make_session(4))

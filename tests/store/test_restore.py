@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from applier.store.excerpt import find_matches, restored_part
 from planner.errors import ReferenceNotFound, StoreError
-from planner.reading.history import read_history
 from planner.reading.lines import WRAP_CHARACTERS, join_lines, turn_lines, without_numbers
+from planner.reading.messages import read_history
 from tests.strategies import histories, make_session
 
 NO_KEY = f"h{0:032}"

@@ -12,7 +12,7 @@ from applier.session.session import Session
 from applier.store import collect_garbage, open_store
 from applier.store.retention import LIVE_SECONDS
 from planner.errors import ReferenceNotFound, SettingsError
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 from tests.store.damage import fact, plan_for
 from tests.strategies import make_session
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from applier.store import open_store
 from applier.store.excerpt import find_matches
 from applier.store.search import ranked
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 
 words = st.sampled_from(["zu", "yak", "xi", "wok", "vow"])  # their own stems
 texts = st.lists(st.lists(words, max_size=12).map(" ".join), min_size=1, max_size=12)

@@ -21,7 +21,7 @@ from applier.store import collect_garbage, history_key, open_store
 from applier.store.archive import back_up, export_conversation
 from applier.store.backend import SqlBackend
 from planner.errors import StoreError
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 from tests.store.archives import import_records
 
 NOBODY = 65534

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from applier.adapters.transcripts import read_transcript, write_transcript
 from planner.errors import TranscriptError
 from planner.evidence.hosts import own_words
-from planner.reading.history import read_history
 from planner.reading.lines import turn_lines
+from planner.reading.messages import read_history
 from planner.validity import LOST_RESULT
 from tests.transcripts.session_logs import ClaudeCodeLog, claude_code_logs
 

@@ -10,7 +10,7 @@ from applier.adapters.transcripts import read_transcript
 from planner.analysis import analyze
 from planner.evidence import gather_evidence
 from planner.programming.repository import file_changes
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 from planner.reading.tokens import TokenCounter
 from tests.transcripts.session_logs import codex_logs
 

@@ -11,8 +11,7 @@ from pydantic import BaseModel
 
 from applier.adapters.transcripts import from_openai, strip_openai, to_openai
 from planner.errors import TranscriptError
-from planner.reading.history import read_history
-from planner.reading.messages import result_text
+from planner.reading.messages import read_history, result_text
 from tests.transcripts.chat_strategies import histories
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "read", "arguments": '{ "path": "a.py" }'}}

@@ -9,7 +9,7 @@ from anthropic.types import Message as Response
 
 from applier.adapters.transcripts import document, read_transcript
 from planner.errors import TranscriptError
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 
 MESSAGES = [
     {"role": "user", "content": "fix the parser in a.py"},

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from applier.adapters.transcripts import read_transcript, write_transcript
-from planner.reading.history import read_history
+from planner.reading.messages import read_history
 
 SHARED = Path(__file__).parents[3] / "shared"
 LISTS = sorted((SHARED / "transcripts").glob("*.json"))

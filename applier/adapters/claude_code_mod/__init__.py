@@ -32,8 +32,7 @@ from planner.layout import thinking_policy
 from planner.model.planners import RelayedAnswer, RelayedPlanner, RelayedQuestion, Unanswered
 from planner.plan import MOST_TOKENS, Usage
 from planner.prices import is_warm
-from planner.reading.history import read_history
-from planner.reading.messages import Message, blocks
+from planner.reading.messages import Message, blocks, read_history
 from planner.settings import OptionalToolName
 from planner.validity import check_messages
 

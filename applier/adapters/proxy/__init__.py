@@ -43,8 +43,8 @@ from planner.api import PlannerChoice, plan_compaction
 from planner.errors import SettingsError, StoreError
 from planner.prices import CACHE_LIFETIME_SECONDS, register_prices
 from planner.proposal import Account
-from planner.reading.families import names_provider
 from planner.reading.secrets import redact
+from planner.reading.tokens import names_provider
 
 __all__ = ["ProxyServer", "ProxySettings", "Upstreams"]
 

@@ -20,9 +20,8 @@ from uuid import NAMESPACE_URL, uuid5
 from applier.adapters.transcripts.document import Document
 from planner.errors import TranscriptError
 from planner.evidence.hosts import is_host_text, own_words
-from planner.reading.history import read_history
 from planner.reading.lines import join_lines, turn_lines
-from planner.reading.messages import Block, Message, blocks, call_ids, message_digest, result_ids
+from planner.reading.messages import Block, Message, blocks, call_ids, message_digest, read_history, result_ids
 from planner.validity import CALL_RULES, LOST_RESULT, check_messages, lost_call, lost_result
 
 FEWEST_WORDS = 4

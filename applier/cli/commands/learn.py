@@ -37,7 +37,7 @@ from planner.analysis import analyze
 from planner.errors import CompactorError, PlannerUnavailable
 from planner.plan import Usage
 from planner.prices import money
-from planner.reading.history import History, read_history
+from planner.reading.messages import History, read_history
 from planner.settings import PlannerName
 
 OPEN_SECONDS = 3_600.0

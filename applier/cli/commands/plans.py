@@ -31,8 +31,7 @@ from planner.errors import SettingsError, StalePlan, StoreDamaged
 from planner.model.prompts import PROMPTS, load_prompts
 from planner.placeholders import history_key
 from planner.plan import CompactionPlan, Strategy
-from planner.reading.history import read_history
-from planner.reading.messages import Message
+from planner.reading.messages import Message, read_history
 from planner.reading.secrets import redact
 from planner.review_text import finding_line, review_sections
 from planner.validity import check_messages
