@@ -127,7 +127,8 @@ class Occurrences:
         known, offset = len(self.names), 0  # number of names so far; number of characters before a turn
         places = dict(zip(self.names, count(), strict=False))
         seen: dict[int, array[int]] = {}
-        self.rows |= {turn.turn.id: _read(turn, places, seen) for turn in new}
+        for turn in new:
+            self.rows[turn.turn.id] = _read(turn, places, seen)
         del seen  # frees its memory before the columns grow
         new_names = [*islice(places, known, None)]
         self.names += new_names
@@ -422,9 +423,11 @@ def rank_lines(
     picked already. Each pick is computed when it is asked for.
     """
     kept_texts = KeptTexts()
-    turns = [_Turn(turn, relevance, kept_texts) for turn in evidence.turns.values()]
-    for turn in turns:
+    turns: list[_Turn] = []
+    for turn_evidence in evidence.turns.values():
+        turn = _Turn(turn_evidence, relevance, kept_texts)
         turn.pick_lines(range(1, len(turn.costs) + 1) if turn.id in whole else pinned.get(turn.id, ()))
+        turns.append(turn)
     by_worth = _by_worth(turns, whole)
     # a line is worth less once its names are picked elsewhere, so the worth in the heap is the most that it can be
     newest = next(by_worth, None)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, groupby, pairwise, takewhile
+from operator import attrgetter
 from typing import NamedTuple
 
 from planner.reading.lazy import lazy_pattern, lazy_property
@@ -477,8 +478,10 @@ def check_messages(
     """
     plain = [plain_message(message, place_of(at)) for at, message in enumerate(messages)]
     request = CheckedRequest(plain, model_family(model), thinking_enabled)
-    violations = [violation for rule in rules for violation in rule(request)]
-    return sorted(violations, key=lambda violation: violation.rule)
+    violations: list[Violation] = []
+    for rule in rules:
+        violations += rule(request)
+    return sorted(violations, key=attrgetter("rule"))
 
 
 LOST_RESULT = "[The result of this call was lost before it was saved: whether the call took effect is not known.]"

@@ -99,28 +99,22 @@ class Call:
     use: ToolUse | None = None
     """Declaration of its tool; None without one."""
     reading: CallReading = CallReading()
+    kind: CallKind = field(init=False)
+    """Kind of action: by the tool's declaration if there is one, else by its name and arguments."""
+    path: str = field(init=False)
+    """Address of the call's object; empty without one."""
+    command: str = field(init=False)
+    """Text of the command that the call runs; empty without one."""
     identity: bytes = field(init=False)
     """Digest of the tool's name and the input, 64 bits, equal in every process."""
 
     def __post_init__(self) -> None:
-        """Compute the digest."""
+        """Compute the fields that follow from others."""
         name_and_input = f"{self.name} {to_json(self.input)}".encode("utf-8", "surrogatepass")
+        object.__setattr__(self, "kind", self.reading.kind if self.use is None else _DECLARED[self.use.effect])
+        object.__setattr__(self, "path", self.reading.path)
+        object.__setattr__(self, "command", self.reading.command)
         object.__setattr__(self, "identity", blake2b(name_and_input, digest_size=8).digest())
-
-    @property
-    def kind(self) -> CallKind:
-        """Kind of action: by the tool's declaration if there is one, else by its name and arguments."""
-        return self.reading.kind if self.use is None else _DECLARED[self.use.effect]
-
-    @property
-    def path(self) -> str:
-        """Address of the call's object; empty without one."""
-        return self.reading.path
-
-    @property
-    def command(self) -> str:
-        """Text of the command that the call runs; empty without one."""
-        return self.reading.command
 
     @property
     def is_report(self) -> bool:
@@ -132,7 +126,7 @@ class Call:
         """Numeric arguments by which a read selects a part of its object: ``offset 10 limit 20``; else empty."""
         if not self.path or self.kind != "read":
             return ""
-        parts = " ".join(f"{key} {value}" for key, value in self.input.items() if _is_range(value))
+        parts = " ".join([f"{key} {value}" for key, value in self.input.items() if _is_range(value)])
         return " ".join(parts[:PART_CHARACTERS].split())
 
     @property

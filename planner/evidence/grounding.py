@@ -216,8 +216,9 @@ class NameIndex:
         A number needs one with the same value in the source. `digits` may also be a list, if the source contains all of
         its numbers, or a time or date of two numbers.
         """
-        listed, pair = listed_in(digits), _TWO_NUMBERS.fullmatch(digits)
-        if not self._figures.isdisjoint(values_of(digits)) or (listed and self._figures.issuperset(listed)):
+        values, pair = values_of(digits), _TWO_NUMBERS.fullmatch(digits)
+        listed = listed_in(digits, values)
+        if not self._figures.isdisjoint(values) or (listed and self._figures.issuperset(listed)):
             return True
         return pair is not None and self._holds_time_or_day(*map(short_number, pair.groups()))
 

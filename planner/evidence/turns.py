@@ -18,7 +18,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from itertools import chain, groupby
+from itertools import groupby, repeat
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
@@ -157,7 +157,7 @@ class TurnEvidence:
     @property
     def ended_calls(self) -> Iterator[EndedCall]:
         """Calls of the turn, each with its outcome."""
-        return (EndedCall(self, call, outcome) for call, outcome in zip(self.calls, self.outcomes, strict=True))
+        return map(EndedCall, repeat(self), self.calls, self.outcomes)
 
     @property
     def failed(self) -> bool:
@@ -234,12 +234,14 @@ def _name_index(turn: TurnEvidence) -> NameIndex:
 
 
 def _unchanged_lines(turn: TurnEvidence) -> frozenset[int]:
-    sides = map(turn.sides, turn.calls)
-    return frozenset(number for own in sides for number, side in own.items() if side == "=")
+    unchanged: set[int] = set()
+    for call in turn.calls:
+        unchanged |= {number for number, side in turn.sides(call).items() if side == "="}
+    return frozenset(unchanged)
 
 
 def _user_lines(turn: TurnEvidence) -> tuple[Line, ...]:
-    return tuple(line for line in turn.lines.of_sources("user") if line.text.strip())
+    return tuple([line for line in turn.lines.of_sources("user") if line.text.strip()])
 
 
 def _typed_lines(turn: TurnEvidence) -> tuple[Line, ...]:
@@ -289,10 +291,10 @@ class Evidence:
         made: T = self._made[make]
         return made
 
-    @property
-    def record(self) -> Iterable[RecordLine]:
+    @lazy_property
+    def record(self) -> Sequence[RecordLine]:
         """Record of all fields of work, the newest lines first under each heading."""
-        return self.once(_record)
+        return tuple(self.record_of(self))
 
     @lazy_property
     def names(self) -> NameIndex:
@@ -319,11 +321,7 @@ class Evidence:
 
 
 def _ended_calls(evidence: Evidence) -> list[EndedCall]:
-    return [*chain.from_iterable(turn.ended_calls for turn in evidence.turns.values())]
-
-
-def _record(evidence: Evidence) -> tuple[RecordLine, ...]:
-    return tuple(evidence.record_of(evidence))
+    return [ended for turn in evidence.turns.values() for ended in turn.ended_calls]
 
 
 def call_head(call: Call, root: str = "", failed: bool = False) -> str:
@@ -379,8 +377,9 @@ class Fields(Field):
         return outcome
 
     def record(self, evidence: Evidence) -> Iterable[RecordLine]:
-        """Return the lines of all fields."""
-        return [line for one in self._fields for line in one.record(evidence)]
+        """Yield the lines of all fields."""
+        for one in self._fields:
+            yield from one.record(evidence)
 
     def common_name(self, turns: Sequence[TurnEvidence]) -> str:
         """Return the common name of the first field that has one."""
@@ -414,15 +413,13 @@ def gather_evidence(
     `field`: the field of work that knows the tools; without it, tools are read by general signs alone.
     """
     known, field = known or Evidence({}), field or Field()
-    read = {
-        turn.id: known.by_digest.get(turn.digest) or _read_turn(history, turn, counter, uses, field)
-        for turn in history.turns
-    }
-    # a turn of an earlier history may have left the live tail since
-    read = {turn.id: _with(read[turn.id], turn=turn) for turn in history.turns}
-    turns = _related(read)
-    root, by_digest = field.common_name(list(read.values())), {turn.turn.digest: turn for turn in read.values()}
-    return Evidence(turns, root, by_digest, field.record, known.entries)
+    read: list[TurnEvidence] = []
+    for turn in history.turns:
+        known_turn = known.by_digest.get(turn.digest)
+        # a turn of an earlier history may have left the live tail since
+        read.append(_with(known_turn, turn=turn) if known_turn else _read_turn(history, turn, counter, uses, field))
+    root, by_digest = field.common_name(read), {turn.turn.digest: turn for turn in read}
+    return Evidence(_related(read), root, by_digest, field.record, known.entries)
 
 
 def _with(turn: TurnEvidence, /, **fields: Any) -> TurnEvidence:
@@ -442,9 +439,14 @@ def _read_turn(
     results = [(call.result_block, Answered(call.name, call.is_error)) for call in calls]
     lines = attributed(turn_lines(history, turn), {block: of for block, of in results if block is not None})
     read = lines.to_read()
-    all_statements = list(map(_without_escapes, statements(read)))
+    all_statements = [
+        one._replace(text=without_escapes(one.text)) if "\x1b" in one.text else one for one in statements(read)
+    ]
     statements_by_block = {block: list(group) for block, group in groupby(all_statements, key=attrgetter("block"))}
-    outcomes = [_outcome(call, statements_by_block, field) for call in (*calls, *_unasked(lines, calls))]
+    outcomes: list[Outcome] = []
+    for call in (*calls, *_unasked(lines, calls)):
+        result = statements_by_block.get(call.result_block, ()) if call.result_block is not None else ()
+        outcomes.append(field.read_result(call, result, read_outcome(call, result)))
     listed = list(listed_failures(all_statements))
     return TurnEvidence(
         turn=turn,
@@ -457,17 +459,6 @@ def _read_turn(
         decisive_lines=_numbers([numbers_of(entry) for entry in listed], [one.decisive for one in outcomes]),
         boilerplate_lines=boilerplate_of(read),
     )
-
-
-def _without_escapes(statement: Statement) -> Statement:
-    """Return `statement` without the codes of a terminal."""
-    return statement._replace(text=without_escapes(statement.text)) if "\x1b" in statement.text else statement
-
-
-def _outcome(call: Call, statements_by_block: Mapping[int, Sequence[Statement]], field: Field) -> Outcome:
-    """Return how `call` ended, by general signs and then by `field`."""
-    result = statements_by_block.get(call.result_block, ()) if call.result_block is not None else ()
-    return field.read_result(call, result, read_outcome(call, result))
 
 
 def _numbers(*groups: Sequence[Sequence[int]]) -> tuple[int, ...]:
@@ -492,9 +483,8 @@ def _line_tokens(read: Sequence[Line], count: int, counter: TokenCounter) -> arr
     return tokens
 
 
-def _related(read: Mapping[str, TurnEvidence]) -> dict[str, TurnEvidence]:
+def _related(turns: Sequence[TurnEvidence]) -> dict[str, TurnEvidence]:
     """Return the turns by id, each with the fields that depend on other turns."""
-    turns = list(read.values())
     superseded, answers, noise = _superseded(turns), _answers(turns), _noise(turns)
     related = {}
     for previous, turn in zip([None, *turns], turns, strict=False):
@@ -537,16 +527,11 @@ def _superseded(turns: Sequence[TurnEvidence]) -> dict[str, str]:
     return superseded
 
 
-def _contents(turn: TurnEvidence) -> tuple[bytes, ...]:
-    return tuple(map(_content, turn.calls))
-
-
-def _content(call: Call) -> bytes:
-    """Return a digest of a call's input and, unless it only reads, of its result."""
-    if call.kind in ("read", "search"):
-        return call.identity
-    text = call.text.encode("utf-8", "surrogatepass")
-    return call.identity + blake2b(text, digest_size=16).digest()
+def _contents(turn: TurnEvidence) -> list[bytes]:
+    """Return a digest of the input of each call and, unless it only reads, of its result."""
+    texts = ["" if call.kind in ("read", "search") else call.text for call in turn.calls]
+    digests = [blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
+    return [call.identity + digest for call, digest in zip(turn.calls, digests, strict=True)]
 
 
 def _reads_whole(call: Call) -> bool:

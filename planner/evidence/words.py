@@ -80,7 +80,7 @@ def is_year(number: str) -> bool:
 
 def numbers_in(digits: str) -> list[str]:
     """Return the whole numbers in `digits`, whatever separates them."""
-    return [short_number(part) for part in _DIGIT_RUN.findall(digits)]
+    return [*map(short_number, _DIGIT_RUN.findall(digits))]
 
 
 def pairs_in(text: str) -> Iterator[str]:
@@ -114,14 +114,13 @@ def values_of(digits: str) -> set[str]:
 
 def _is_grouped(groups: Sequence[str]) -> bool:
     """Return True for digits that are grouped by thousands, or as in India: ``1,290``, ``1,50,000``."""
-    return 0 < len(groups[0]) <= 3 and all(len(group) in (2, 3) for group in groups[1:]) and len(groups[-1]) == 3
+    return 0 < len(groups[0]) <= 3 and {*map(len, groups[1:])} <= {2, 3} and len(groups[-1]) == 3
 
 
-def listed_in(digits: str) -> list[str]:
+def listed_in(digits: str, values: set[str]) -> list[str]:
     """Return the numbers in `digits` if it may be a list of several: ``12,15,18``, ``14.03.2026``; else an empty list:
-    ``1.36``, ``1,290``."""
-    values = values_of(digits)
-    is_list = not values or " " in digits or ("," in digits and not any(value.isdigit() for value in values))
+    ``1.36``, ``1,290``. `values`: those that `digits` may have as one number."""
+    is_list = not values or " " in digits or ("," in digits and not any(map(str.isdigit, values)))
     return numbers_in(digits) if is_list else []
 
 
@@ -129,7 +128,8 @@ def values_in(text: str) -> set[str]:
     """Return the values of all numbers in a plain text."""
     values: set[str] = set()
     for digits in set(_NUMBER.findall(text)):
-        values.update(values_of(digits), listed_in(digits))
+        of_number = values_of(digits)
+        values.update(of_number, listed_in(digits, of_number))
     for day in _DAY_AND_MONTH.finditer(text):
         values.update(numbers_in(day[0]))
     return values
@@ -260,7 +260,7 @@ def _is_identifier(text: str) -> bool:
     inner = text.strip("_$@#")
     if "_" in inner or _JOINED_OR_MIXED.search(inner):
         return True
-    return inner.isupper() and any(c.isdigit() for c in inner)
+    return inner.isupper() and any(map(str.isdigit, inner))
 
 
 @lru_cache(maxsize=64)

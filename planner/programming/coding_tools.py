@@ -113,15 +113,6 @@ def documents(command: str) -> Iterator[HereDocument]:
         yield HereDocument(opened.start(), at, command[opened.end() : line_end], command[line_end + 1 : last])
 
 
-def _without_documents(command: str) -> str:
-    """Return a command with ``<<_`` in place of each here-document."""
-    parts, at = [], 0
-    for one in documents(command):
-        parts += [command[at : one.start], "<<_", one.beside]
-        at = one.stop
-    return "".join([*parts, command[at:]])
-
-
 def without_paging(command: str) -> str:
     """Return a command without ``| tail``, ``| head`` and ``2>&1`` at its end: ``make`` for ``make 2>&1 | tail -9``."""
     command = command.rstrip()
@@ -136,7 +127,11 @@ def commands_of(line: str) -> tuple[Command, ...]:
 
     Assignments before a program and words of the shell are left out: ``if A=1 make`` becomes ``make``.
     """
-    bare = _without_documents(line) if "<<" in line else line
+    parts, at = [], 0
+    for one in documents(line) if "<<" in line else ():
+        parts += [line[at : one.start], "<<_", one.beside]
+        at = one.stop
+    bare = "".join([*parts, line[at:]])
     return _parsed(bare.replace("\\\n", " ").strip()[:LINE_CHARACTERS])
 
 

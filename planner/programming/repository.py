@@ -228,9 +228,11 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
 
 def _done_by_commands(turn: TurnEvidence) -> list[tuple[Sequence[Command], Sequence[PathChange]]]:
     """Return for each call of `turn` the commands that it completed, and the files that they changed."""
-    commands = [commands_done(call, outcome) for _, call, outcome in turn.ended_calls]
-    calls = zip(turn.ended_calls, commands, strict=True)
-    return [(done, list(_changes_by_commands(call, outcome, done))) for (_, call, outcome), done in calls]
+    done: list[tuple[Sequence[Command], Sequence[PathChange]]] = []
+    for _, call, outcome in turn.ended_calls:
+        commands = commands_done(call, outcome)
+        done.append((commands, [*_changes_by_commands(call, outcome, commands)]))
+    return done
 
 
 @dataclass

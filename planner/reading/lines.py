@@ -170,23 +170,23 @@ class Lines(Sequence[Line]):
 
     def goes_on(self, number: int) -> bool:
         """Return True if the next line continues the physical line of the line with this number."""
-        return number < len(self) and self[number].continues
+        text = self.text_at(number - 1)
+        return number < text.stop and text.text[text.bounds[number - text.first] - 1] != "\n"
 
     def of_block(self, block: int | None) -> list[Line]:
         """Return the lines of one block; an empty list for None."""
-        return [line for text in self._of_block(block) for line in self._at(text)]
+        text = self._block_text(block)
+        return [*self._at(text)] if text else []
 
     def chosen(self, numbers: Set[int], block: int | None) -> list[Line]:
         """Return the lines of one block with these numbers, in order."""
-        lines: list[Line] = []
-        for text in self._of_block(block):
-            lines += self._at(text, [at for at in range(text.first, text.stop) if at + 1 in numbers])
-        return lines
+        text = self._block_text(block)
+        return [*self._at(text, [at for at in range(text.first, text.stop) if at + 1 in numbers])] if text else []
 
-    def _of_block(self, block: int | None) -> Sequence[BlockText]:
-        """Return a list of the text of one block; an empty list if it has none."""
+    def _block_text(self, block: int | None) -> BlockText | None:
+        """Return the text of one block; None if it has none."""
         at = bisect_left(self.texts, block or 0, key=attrgetter("block"))
-        return [text for text in self.texts[at : at + 1] if text.block == block]
+        return self.texts[at] if at < len(self.texts) and self.texts[at].block == block else None
 
     def outside(self, blocks: Container[int | None]) -> Iterator[Line]:
         """Yield the lines of all other blocks."""
