@@ -64,22 +64,15 @@ class Violation:
         return f"{self.place}: {self.problem}; {self.cure} (rule {self.rule})"
 
 
-class PlacedCall(NamedTuple):
-    """Place of a call, or of a result, in the request."""
-
-    message: int
-    """Index of its message."""
-    block_index: int
-    """Index of its block in that message."""
-    call: str
-    """Id of the call."""
+_PlacedCall = tuple[int, int, str]
+"""Index of a message, index of a call or result in it, and the id of the call."""
 
 
 class CallRound(NamedTuple):
     """Calls in neighbouring assistant messages, which are one message for the API, and their results."""
 
-    calls: list[PlacedCall]
-    results: list[PlacedCall]
+    calls: list[_PlacedCall]
+    results: list[_PlacedCall]
     """Results in the user's messages right after the calls, whether or not they belong to these calls."""
     next_index: int
     """Index of the message after the calls."""
@@ -113,18 +106,14 @@ class CheckedRequest:
         rounds = list[CallRound]()
         for (role, run), (next_role, next_run) in pairwise([*runs, ("", [])]):
             if role == "assistant":
-                calls = self._placed(run, "tool_use", "id")
-                results = self._placed(next_run if next_role == "user" else [], "tool_result", "tool_use_id")
-                rounds.append(CallRound(list(calls), list(results), run[-1] + 1))
+                results = self._placed(next_run if next_role == "user" else [], "tool_result")
+                rounds.append(CallRound(self._placed(run, "tool_use"), results, run[-1] + 1))
         return rounds
 
-    def _placed(self, messages: Sequence[int], kind: str, key: str) -> Iterator[PlacedCall]:
-        """Yield the place of each block of type `kind` in the messages with these indices. `key`: field of the block
-        with the id of its call."""
-        for at in messages:
-            for index, block in enumerate(blocks(self.messages[at])):
-                if block["type"] == kind:
-                    yield PlacedCall(at, index, str(block.get(key)))
+    def _placed(self, messages: Sequence[int], kind: str) -> list[_PlacedCall]:
+        """Return the places of the blocks of type `kind` in the messages with these indices."""
+        places = [(at, index, block) for at in messages for index, block in enumerate(blocks(self.messages[at]))]
+        return [(at, index, str(block.get(_ID_KEYS[kind]))) for at, index, block in places if block["type"] == kind]
 
     @property
     def last_answer(self) -> int:
@@ -147,7 +136,7 @@ _ID_KEYS = {"tool_use": "id", "tool_result": "tool_use_id"}
 def calls_have_results(request: CheckedRequest) -> Iterator[Violation]:
     """Check rule 1: every ``tool_use`` is in an assistant message, its ``tool_result`` in the next user message."""
     for call_round in request.rounds:
-        answered = {result.call for result in call_round.results}
+        answered = {call for _, _, call in call_round.results}
         for at, index, call in call_round.calls:
             if call not in answered:
                 problem = f"call {call} has no result in the next message"
@@ -163,7 +152,7 @@ def results_have_calls(request: CheckedRequest) -> Iterator[Violation]:
     """Check rule 2: every ``tool_result`` has its ``tool_use`` in the message before."""
     paired: set[tuple[int, int]] = set()  # indices of message and block
     for call_round in request.rounds:
-        called = {call.call for call in call_round.calls}
+        called = {call for _, _, call in call_round.calls}
         paired |= {(at, index) for at, index, call in call_round.results if call in called}
     for at, index, block in request.blocks:
         if block["type"] == "tool_result" and (at, index) not in paired:
@@ -193,14 +182,15 @@ def results_are_in_the_order_of_calls(request: CheckedRequest) -> Iterator[Viola
     calls."""
     for call_round in request.rounds:
         first_message = place_of(call_round.next_index)
-        calls_from_the_last = reversed(list(enumerate(call_round.calls)))
-        order = {call.call: number for number, call in calls_from_the_last}  # of equal ids the first call counts
-        results = [result for result in call_round.results if result.call in order]
-        for apart in sorted({result.message for result in results} - {call_round.next_index}):
-            split = min(result.call for result in results if result.message == apart)
+        order: dict[str, int] = {}
+        for number, (_, _, call) in enumerate(call_round.calls):
+            order.setdefault(call, number)  # of equal ids the first call counts
+        results = [(at, call) for at, _, call in call_round.results if call in order]
+        for apart in sorted({at for at, _ in results} - {call_round.next_index}):
+            split = min(call for at, call in results if at == apart)
             problem = f"the result for {split} is separate from those of the parallel calls"
             yield Violation(4, place_of(apart), problem, f"move it into {first_message}", "split_results")
-        if results != sorted(results, key=lambda result: order[result.call]):
+        if results != sorted(results, key=lambda result: order[result[1]]):
             cure = "sort the results as the calls are"
             yield Violation(4, first_message, "results in another order than their calls", cure, "result_order")
 
@@ -559,7 +549,6 @@ def _renamed(message: Message, new_ids: Mapping[str, str]) -> Message:
 
 
 def _notes(calls: Sequence[str]) -> list[Message]:
-    """Return a list of one user message with a note for each of the call ids; an empty list without ids."""
     return [{"role": "user", "content": list(map(lost_result, dict.fromkeys(calls)))}] if calls else []
 
 

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import chain
 from typing import Any, Literal, NamedTuple, get_args
 
 from planner.evidence.calls import Call
@@ -53,11 +54,10 @@ class Pending(NamedTuple):
 
 
 class _JsonField(NamedTuple):
-    """One innermost value in a JSON object, with its key."""
+    """One innermost value in a JSON object, as words, with its key."""
 
     key: str
     value: str
-    """Value as words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,8 @@ def effects(evidence: Evidence) -> list[Effect]:
             has_new_name = not names <= names_by_tool.setdefault(call.name, set())
             names_by_tool[call.name] |= names
             if has_new_name or call.use is not None:
-                effect = Effect(turn.turn.id, _action(call), _receipt(call, fields, shown))
+                action = f"{call.name} {_listed(_arguments(call.input))}".strip()
+                effect = Effect(turn.turn.id, action, _receipt(call, fields, shown))
                 effect_by_text.pop(effect.text(), None)
                 effect_by_text[effect.text()] = effect
         shown.update(fields)
@@ -107,16 +108,16 @@ def effects(evidence: Evidence) -> list[Effect]:
 
 def _names_of_acts(turn: TurnEvidence) -> dict[int, frozenset[str]]:
     """Return the names and figures in the arguments and the result of each call that may act, by call number."""
-    may_act = (call for call in turn.calls if call.acts or call.may_act)
-    return {
-        call.number: frozenset((*specifics_of(call.text), *figures_of(call.text), *_argument_names(call)))
-        for call in may_act
-    }
+    names: dict[int, frozenset[str]] = {}
+    for call in turn.calls:
+        if call.acts or call.may_act:
+            texts = call.text, json.dumps(call.input, ensure_ascii=False, default=str)
+            names[call.number] = frozenset(chain(*map(specifics_of, texts), *map(figures_of, texts)))
+    return names
 
 
 def _calls_that_act(turn: TurnEvidence) -> frozenset[int]:
-    """Return the numbers of the calls that are recognised as actions without looking at other turns."""
-    return frozenset(call.number for call in turn.calls if call.acts)
+    return frozenset([call.number for call in turn.calls if call.acts])
 
 
 def retried(evidence: Evidence) -> dict[str, CallPlace]:
@@ -127,26 +128,18 @@ def retried(evidence: Evidence) -> dict[str, CallPlace]:
     """
     later_successes: dict[str, list[EndedCall]] = {}  # by tool, the earliest last
     success_of_turn: dict[str, CallPlace] = {}
-    for ended in reversed(list(_actions_and_attempts(evidence))):
+    acting = evidence.once(_acting)
+    for ended in reversed(evidence.ended_calls()):
         call, outcome = ended.call, ended.outcome
+        is_action = CallPlace(ended.turn.turn.id, call.number) in acting
         of_tool = later_successes.setdefault(call.name, [])
-        if outcome.status in ("done", "passed"):
+        if is_action and outcome.status in ("done", "passed"):
             of_tool.append(ended)
-        elif outcome.status == "failed" and not outcome.refused and of_tool:
+        elif (is_action or call.may_act) and outcome.status == "failed" and not outcome.refused and of_tool:
             next_ones = of_tool[-MOST_LATER:][::-1]  # the earliest first, as `max` returns the first of equals
             best = max(next_ones, key=lambda success: _shared_arguments(call, success.call))
             success_of_turn[ended.turn.turn.id] = CallPlace(best.turn.turn.id, best.call.number)
     return success_of_turn
-
-
-def _actions_and_attempts(evidence: Evidence) -> Iterator[EndedCall]:
-    """Yield in order the calls that changed the world, and the failed calls of tools that may change it."""
-    acting = evidence.once(_acting)
-    for ended in evidence.ended_calls():
-        call = ended.call
-        is_failed_attempt = call.may_act and ended.outcome.status == "failed"
-        if is_failed_attempt or CallPlace(ended.turn.turn.id, call.number) in acting:
-            yield ended
 
 
 def _acting(evidence: Evidence) -> frozenset[CallPlace]:
@@ -174,19 +167,7 @@ def _restates(call: Call, fields: Sequence[_JsonField], shown: set[_JsonField]) 
 
 
 def _shared_arguments(call: Call, other: Call) -> int:
-    """Return the number of arguments with the same value in both calls."""
     return sum(1 for key, value in call.input.items() if other.input.get(key) == value)
-
-
-def _argument_names(call: Call) -> set[str]:
-    """Return the names and figures in the arguments of a call."""
-    text = json.dumps(call.input, ensure_ascii=False, default=str)
-    return {*specifics_of(text), *figures_of(text)}
-
-
-def _action(call: Call) -> str:
-    """Return a call in one line, without the marks of JSON."""
-    return f"{call.name} {_listed(_arguments(call.input))}".strip()
 
 
 def _arguments(arguments: Mapping[str, object]) -> Iterator[_JsonField]:
@@ -428,19 +409,14 @@ def written_notes(evidence: Evidence) -> list[Note]:
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status == "failed" or not _OWN_TOOL.fullmatch(call.name):
             continue
-        notes.pop(_argument(call, "remove"), None)
-        kind, text = _argument(call, "kind"), _folded(_argument(call, "text"))
-        if text:
+        notes.pop(str(call.input.get("remove")), None)
+        if text := _folded(call.input.get("text")):
+            kind = call.input.get("kind")
             known: NoteKind = next((one for one in get_args(NoteKind) if one == kind), "fact")
-            notes[note_id(kind, text)] = Note(known, text[:MOST_CHARACTERS], turn.turn.id)
+            key = note_id(kind if isinstance(kind, str) else "", text)
+            notes[key] = Note(known, text[:MOST_CHARACTERS], turn.turn.id)
     return list(notes.values())[-MOST_NOTES:]
 
 
-def _argument(call: Call, name: str) -> str:
-    """Return the argument `name` if it is a text, else ""."""
-    value = call.input.get(name)
-    return value if isinstance(value, str) else ""
-
-
-def _folded(text: str) -> str:
-    return " ".join(text.split())
+def _folded(text: object) -> str:
+    return " ".join(text.split()) if isinstance(text, str) else ""

@@ -357,17 +357,11 @@ def _own_text(text: str, is_template: bool = False, before: str = "") -> str:
         return _own_arguments(text, words.strip())
     pieces, at = [], 0
     while opened := _OPENING.search(text, at):
-        stop = _end_of_tag(text, opened)
+        closing = text.rfind(f"</{opened['tag'].split()[0]}", opened.end())  # the last closing tag
+        stop = (text.find(">", closing) + 1 if closing >= 0 else 0) or len(text)
         pieces += [text[at : opened.start()], _HIDDEN * (stop - opened.start())]
         at = stop
     return _NOTE.sub(lambda note: _HIDDEN * len(note[0]), "".join([*pieces, text[at:]]))
-
-
-def _end_of_tag(text: str, opened: re.Match[str]) -> int:
-    """Return the index after the last closing tag of the tag `opened`; the end of the text without one."""
-    closing = text.rfind(f"</{opened['tag'].split()[0]}", opened.end())
-    stop = text.find(">", closing) + 1 if closing >= 0 else 0
-    return stop or len(text)
 
 
 def _arguments(text: str) -> _Span:
@@ -434,33 +428,34 @@ def running_id(text: str) -> str:
 
 
 def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:
-    """Return the numbers of the lines of one turn that are a host's boilerplate."""
-    blocks = [list(group) for _, group in groupby(lines, key=attrgetter("block"))]
-    return frozenset(chain.from_iterable(map(_boilerplate_of_block, blocks)))
+    """Return the numbers of the lines of one turn that are a host's boilerplate.
+
+    In a result these are single lines and a reminder at its end. In a block of the user's message they are all of the
+    host's lines, if it begins with a text in `Host.nagging` or `Host.idle`.
+    """
+    boilerplate: list[Line] = []
+    for _, group in groupby(lines, key=attrgetter("block")):
+        block = [*group]
+        if block[0].part == "result":
+            line_starts = [line for line in block if not line.continues and line.text.strip()]
+            boilerplate += [line for line in line_starts if not without_boilerplate(line.text)]
+            boilerplate += _reminder(block)
+        elif block[0].part == "user":
+            opening = join_lines(block[:4])
+            reminder = _REMINDER.match(opening)
+            if (reminder and _NAGGING.match(reminder["words"])) or _IDLE.match(opening):
+                boilerplate += [line for line in block if line.source == "host"]
+    return frozenset([line.number for line in boilerplate])
 
 
-def _boilerplate_of_block(block: Sequence[Line]) -> Iterator[int]:
-    """Yield the numbers of the boilerplate lines of one block. In a result these are single lines and a reminder at its
-    end. In the user's message they are all of the host's lines, if the block begins with a text in `Host.nagging` or
-    `Host.idle`."""
-    if block[0].part == "result":
-        line_starts = (line for line in block if not line.continues and line.text.strip())
-        yield from (line.number for line in line_starts if not without_boilerplate(line.text))
-        yield from _reminders(block)
-    elif block[0].part == "user":
-        opening = join_lines(block[:4])
-        reminder = _REMINDER.match(opening)
-        if (reminder and _NAGGING.match(reminder["words"])) or _IDLE.match(opening):
-            yield from (line.number for line in block if line.source == "host")
-
-
-def _reminders(result: Sequence[Line]) -> Iterator[int]:
-    """Yield the numbers of the lines of a reminder at the end of a result, between tags on lines of their own."""
+def _reminder(result: Sequence[Line]) -> Sequence[Line]:
+    """Return the lines of a reminder at the end of a result, between tags on lines of their own."""
     from_the_end = (line for line in reversed(result) if line.text.strip())
     last_lines = list(islice(from_the_end, REMINDER_LINES))[::-1]
-    if last_lines and last_lines[-1].text.strip() == "</system-reminder>":
-        openings = [at for at, line in enumerate(last_lines) if line.text.strip() == "<system-reminder>"]
-        yield from (line.number for line in last_lines[openings[-1] if openings else len(last_lines) :])
+    tags = [line.text.strip() for line in last_lines]
+    if tags[-1:] != ["</system-reminder>"] or "<system-reminder>" not in tags:
+        return ()
+    return last_lines[-1 - tags[::-1].index("<system-reminder>") :]
 
 
 LONG_MESSAGE = 2_000
@@ -495,41 +490,29 @@ _LABEL = lazy_pattern(r"[ \t]{0,8}[A-Z][A-Z _-]{2,30}:\s")
 """A label in capitals: ``LIMIT: 3``, ``GOAL STATE: …``."""
 
 
-class _ShapedLine(NamedTuple):
-    """Line of the user's message, by its shape."""
-
-    line: Line
-    is_data: bool
-    """True if the line looks like data: it is in a closed code fence, is repeated, or is no prose."""
-
-
 def typed_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
     """Return those of the `lines` of the user's message that they typed, without empty ones.
 
     In a short message these are all lines. In a long message, a run of lines that look like data is left out if it is
-    at least `LONG_PASTE` wide.
+    at least `LONG_PASTE` wide. Lines look like data that are in a closed code fence, are repeated, or are no prose.
     """
     filled = [line for line in lines if line.text.strip()]
     if sum(text_width(line.text) for line in lines) < LONG_MESSAGE:
         return tuple(filled)
-    fenced, times = _fenced(lines), Counter(line.text.strip() for line in filled)
-    shaped = [
-        _ShapedLine(line, line.number in fenced or times[line.text.strip()] >= PASTED_TIMES or not _is_prose(line.text))
-        for line in filled
-    ]
-    typed: list[Line] = []
-    for is_data, group in groupby(shaped, key=attrgetter("is_data")):
-        run = [one.line for one in group]
-        if not (is_data and sum(text_width(line.text) for line in run) >= LONG_PASTE):
-            typed += run
-    return tuple(typed)
-
-
-def _fenced(lines: Sequence[Line]) -> set[int]:
-    """Return the numbers of the lines from a code fence to its closing fence."""
     fences = [at for at, line in enumerate(lines) if _FENCE.match(line.text)]
     pairs = zip(fences[::2], fences[1::2], strict=False)
-    return {line.number for first, last in pairs for line in lines[first : last + 1]}
+    fenced = {line.number for first, last in pairs for line in lines[first : last + 1]}
+    times = Counter([line.text.strip() for line in filled])
+
+    def is_data(line: Line) -> bool:
+        return line.number in fenced or times[line.text.strip()] >= PASTED_TIMES or not _is_prose(line.text)
+
+    typed: list[Line] = []
+    for are_data, group in groupby(filled, key=is_data):
+        run = [*group]
+        if not (are_data and sum(text_width(line.text) for line in run) >= LONG_PASTE):
+            typed += run
+    return tuple(typed)
 
 
 def _is_prose(text: str) -> bool:
@@ -594,32 +577,14 @@ def answered_offer(reply: str, statements: Sequence[Statement], turn_id: str = "
     if not reply or text_width(reply) > SHORT_REPLY or is_question(reply):
         return None
     keys = {key.lower() for key in _KEY.findall(reply)}
-    options = [option for option in _last_options(statements) if option.key in keys]
-    questions = [one for one in statements if is_question(one.text)]
-    if len(options) == 1:
-        chosen = options[0].statement
-    elif questions:
-        chosen = questions[-1]
-    else:
-        return None
-    return Choice(turn_id, chosen.text.strip()[:OFFER_CHARACTERS], chosen.numbers)
-
-
-class _Option(NamedTuple):
-    """Option in a list."""
-
-    key: str
-    """Its number or letter, in lower case."""
-    statement: Statement
-
-
-def _last_options(statements: Sequence[Statement]) -> list[_Option]:
-    """Return the options of the last list; a list begins with 1 or a."""
-    options: list[_Option] = []
+    options: list[Statement] = []  # those that the reply may choose, in the last list
     for statement in statements:
         if match := _OPTION.match(statement.text):
             key = match["key"].lower()
-            if key in ("1", "a"):
+            if key in ("1", "a"):  # a list begins with one of these
                 options = []
-            options.append(_Option(key, statement))
-    return options
+            if key in keys:
+                options.append(statement)
+    questions = [one for one in statements if is_question(one.text)]
+    chosen = options[0] if len(options) == 1 else next(reversed(questions), None)
+    return Choice(turn_id, chosen.text.strip()[:OFFER_CHARACTERS], chosen.numbers) if chosen else None

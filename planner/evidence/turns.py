@@ -18,7 +18,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from itertools import groupby, repeat
+from itertools import chain, groupby, repeat
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
@@ -448,22 +448,25 @@ def _read_turn(
         result = statements_by_block.get(call.result_block, ()) if call.result_block is not None else ()
         outcomes.append(field.read_result(call, result, read_outcome(call, result)))
     listed = list(listed_failures(all_statements))
+    line_tokens = array("I", bytes(4 * len(lines)))
+    for line in read:
+        line_tokens[line.number - 1] = counter.raw(line.text + "\n")
     return TurnEvidence(
         turn=turn,
         lines=lines,
         calls=calls,
         outcomes=tuple(outcomes[: len(calls)]),
         tokens=tokens,
-        line_tokens=_line_tokens(read, len(lines), counter),
-        failure_lines=_numbers([numbers_of(entry[:1]) for entry in listed], [one.reasons for one in outcomes]),
-        decisive_lines=_numbers([numbers_of(entry) for entry in listed], [one.decisive for one in outcomes]),
+        line_tokens=line_tokens,
+        failure_lines=_numbers([*[numbers_of(entry[:1]) for entry in listed], *[one.reasons for one in outcomes]]),
+        decisive_lines=_numbers([*map(numbers_of, listed), *[one.decisive for one in outcomes]]),
         boilerplate_lines=boilerplate_of(read),
     )
 
 
-def _numbers(*groups: Sequence[Sequence[int]]) -> tuple[int, ...]:
+def _numbers(groups: Iterable[Iterable[int]]) -> tuple[int, ...]:
     """Return all numbers in `groups`, ascending, each once."""
-    return tuple(sorted({number for group in groups for numbers in group for number in numbers}))
+    return tuple(sorted({*chain.from_iterable(groups)}))
 
 
 def _unasked(lines: Lines, calls: Sequence[Call]) -> Iterator[Call]:
@@ -473,14 +476,6 @@ def _unasked(lines: Lines, calls: Sequence[Call]) -> Iterator[Call]:
     for text in lines.texts:
         if text.part == "result" and text.block not in answered:
             yield Call("", {}, text.block, text.block, {"type": "tool_result", "content": text.text})
-
-
-def _line_tokens(read: Sequence[Line], count: int, counter: TokenCounter) -> array[int]:
-    """Return the raw tokens of each of the turn's `count` lines, with its line break; 0 for lines not in `read`."""
-    tokens = array("I", bytes(4 * count))
-    for line in read:
-        tokens[line.number - 1] = counter.raw(line.text + "\n")
-    return tokens
 
 
 def _related(turns: Sequence[TurnEvidence]) -> dict[str, TurnEvidence]:
@@ -554,7 +549,7 @@ def _without_noise(turn: TurnEvidence, noise_texts: set[str]) -> TurnEvidence:
     if outcomes == turn.outcomes:
         return turn
     decisive = [number for number in turn.decisive_lines if number not in noise_lines]
-    return replace(turn, outcomes=outcomes, decisive_lines=_numbers([decisive], [one.decisive for one in outcomes]))
+    return replace(turn, outcomes=outcomes, decisive_lines=_numbers([decisive, *[one.decisive for one in outcomes]]))
 
 
 def _without_reasons(outcome: Outcome, noise: set[int]) -> Outcome:
@@ -578,7 +573,8 @@ def _answers(turns: Sequence[TurnEvidence]) -> dict[str, str]:
         if turn.turn.kind == "user":
             asking_id, has_worked = turn.turn.id, False
         has_worked = has_worked or bool(turn.calls)
-        if asking_id and has_worked and not turn.calls and _ends_work(following) and not _asks(turn):
+        is_last = asking_id and has_worked and not turn.calls and _ends_work(following)
+        if is_last and not turn.text.rstrip("\n *_`\"')").endswith("?"):
             answers[asking_id] = turn.turn.id
     return answers
 
@@ -589,11 +585,6 @@ def _ends_work(following: TurnEvidence | None) -> bool:
     if following is None:
         return True
     return following.turn.kind == "user" and not any(is_refusal(line.text) for line in following.lines)
-
-
-def _asks(turn: TurnEvidence) -> bool:
-    """Return True if the turn ends with a question mark, whatever marks follow it."""
-    return turn.text.rstrip("\n *_`\"')").endswith("?")
 
 
 def _choice(previous: TurnEvidence | None, turn: TurnEvidence) -> Choice | None:

@@ -132,11 +132,20 @@ URL."""
 
 
 class _Result:
-    """Result of one call."""
+    """Result of one call, with its commands."""
 
-    def __init__(self, statements: Sequence[Statement]) -> None:
+    def __init__(self, call: Call, statements: Sequence[Statement]) -> None:
+        self.call, self.kind, self.commands = call, call.kind, commands_in(call)
         self.statements, self.printed = statements, printed_lines(statements)
         self.verdict = cache(_verdict)  # lines are judged several times
+
+    def is_flagged(self, code: int | None) -> bool:
+        """Return True if the error flag, an exit code or a status in JSON reports a failure."""
+        return self.call.is_error or bool(code) or reports_error(self.call)
+
+    def shows_all(self) -> bool:
+        """Return True if the exit code of the line shows a failure of any of its commands."""
+        return _HIDING.isdisjoint([one.before for one in self.commands[1:]])
 
 
 class _Rank(Enum):
@@ -157,19 +166,19 @@ def read_run(call: Call, result: Sequence[Statement], outcome: Outcome) -> Outco
     is_ours = call.kind in ("run", "write") or call.command or call.path or not call.name
     if not is_ours or outcome.status == "unanswered" or any(is_refusal(one.text) for one in result[:2]):
         return outcome
-    judged = _Result(result)
-    verdict, counts = _verdict_of_run(call, judged)
+    judged = _Result(call, result)
+    verdict, counts = _verdict_of_run(judged)
     has_ended = outcome.status != "running"
-    if has_ended and _has_failed(call, judged, outcome, verdict):
+    if has_ended and _has_failed(judged, outcome, verdict):
         signs = counts if verdict == "failed" else ()
-        report = _report(call, judged, signs)
-        doubtful = not _is_certain(call, judged, outcome, report, signs)
+        report = _report(judged, signs)
+        doubtful = not _is_certain(judged, outcome, report, signs)
         failed = failed_outcome(report, _decisive(report), outcome.exit_code, counts=signs, is_doubtful=doubtful)
         return replace(failed, idle=_idle_lines(call, result, verdict, counts))
     if has_ended and verdict == "passed":
         idle = _idle_lines(call, result, verdict, counts)
         return Outcome("passed", numbers_of(counts), exit_code=outcome.exit_code, idle=idle)
-    lines = numbers_of(_last_lines(call, judged))
+    lines = numbers_of(_last_lines(judged))
     return replace(outcome, status="done" if has_ended else "running", lines=lines, reasons=(), decisive=())
 
 
@@ -185,38 +194,33 @@ def _idle_lines(
     return tuple([number for number in numbers_of(idle) if number not in counted])
 
 
-def _has_failed(call: Call, result: _Result, outcome: Outcome, verdict: Verdict | None) -> bool:
+def _has_failed(result: _Result, outcome: Outcome, verdict: Verdict | None) -> bool:
     """Return True if a call failed; `verdict`: that of its run. The error flag or an exit code decides first. Without
     them, a change, read or search failed if its tool complains."""
     code = outcome.exit_code
-    if any(one.starts("git", "merge-tree") for one in commands_in(call)) or _is_no(call, result, code):
+    if any(one.starts("git", "merge-tree") for one in result.commands) or _is_no(result, code):
         return False
-    if _is_flagged(call, code) or (outcome.status == "failed" and call.kind != "run"):
+    if result.is_flagged(code) or (outcome.status == "failed" and result.kind != "run"):
         return True
-    if call.kind == "write":
+    if result.kind == "write":
         return any(_is_report(one.text) for one in result.printed[:1])
-    if call.kind in ("read", "search"):
-        return any(not _is_absence(one.text) for one in _complaints(call, result.printed))
-    return (call.kind == "run" or not call.name) and _has_run_failed(call, result, code, verdict)
+    if result.kind in ("read", "search"):
+        return any(not _is_absence(one.text) for one in _complaints(result, result.printed))
+    return (result.kind == "run" or not result.call.name) and _has_run_failed(result, code, verdict)
 
 
-def _has_run_failed(call: Call, result: _Result, code: int | None, verdict: Verdict | None) -> bool:
+def _has_run_failed(result: _Result, code: int | None, verdict: Verdict | None) -> bool:
     """Return True if a run failed that neither the error flag nor its exit `code` reports as failed. Its verdict
     decides. Without one, lines that no successful command prints show a failure, unless the flag or the exit code shows
     success."""
-    if call.is_report:
+    if result.call.is_report:
         return False
     if verdict is not None:
         return verdict == "failed"
-    hides_failure = any(one.before == "||" and one.words in (("true",), (":",)) for one in commands_in(call))
-    if (code == 0 and not hides_failure) or (call.is_no_error and _shows_all(call)):
+    hides_failure = any(one.before == "||" and one.words in (("true",), (":",)) for one in result.commands)
+    if (code == 0 and not hides_failure) or (result.call.is_no_error and result.shows_all()):
         return False
-    return any(_is_sign(one.text) and one.text.strip() not in call.command for one in result.printed)
-
-
-def _is_flagged(call: Call, code: int | None) -> bool:
-    """Return True if the error flag, an exit code or a status in JSON reports a failure."""
-    return call.is_error or bool(code) or reports_error(call)
+    return any(_is_sign(one.text) and one.text.strip() not in result.call.command for one in result.printed)
 
 
 def _is_report(text: str) -> bool:
@@ -232,45 +236,38 @@ def _is_sign(text: str) -> bool:
     return bool(begins) and not _DENIES.match(text)
 
 
-def _is_certain(
-    call: Call, result: _Result, outcome: Outcome, report: Sequence[Statement], counts: Sequence[Statement]
-) -> bool:
+def _is_certain(result: _Result, outcome: Outcome, report: Sequence[Statement], counts: Sequence[Statement]) -> bool:
     """Return True if a failure is certain. Words in a result, or an exit code without a reason, are not enough.
     `report`: the lines that show the failure, see `_report`; `counts`: those with the verdict of a failed run."""
     code = outcome.exit_code
-    if counts and not (code == 0 and _shows_all(call)):
+    if counts and not (code == 0 and result.shows_all()):
         return True
-    if code and (call.kind in ("read", "search") or any("--help" in one.words for one in commands_in(call))):
-        return any(not _is_absence(one.text) for one in _complaints(call, result.statements))
+    if code and (result.kind in ("read", "search") or any("--help" in one.words for one in result.commands)):
+        return any(not _is_absence(one.text) for one in _complaints(result, result.statements))
     if code:
         reasons = (_Rank.REASON, _Rank.FAILED_TEST)
         return any(mentions_failure(one.text) or _rank(one.text, result) in reasons for one in report[:1])
-    return _is_flagged(call, code) or call.kind == "write" or (outcome.status == "failed" and call.kind != "run")
+    return result.is_flagged(code) or result.kind == "write" or (outcome.status == "failed" and result.kind != "run")
 
 
-def _shows_all(call: Call) -> bool:
-    """Return True if the exit code of the line shows a failure of any of its commands."""
-    return _HIDING.isdisjoint(one.before for one in commands_in(call)[1:])
-
-
-def _is_no(call: Call, result: _Result, code: int | None) -> bool:
+def _is_no(result: _Result, code: int | None) -> bool:
     """Return True if an exit code is an answer, not a failure. This is so for a stopped program, for a search that
     found nothing, and for a read about which nothing complains."""
-    if _INTERRUPT in call.input.values():
+    if _INTERRUPT in result.call.input.values():
         return True
     if not code:
         return False
-    last, printed = last_run(commands_in(call)), result.printed
+    last, printed = last_run(result.commands), result.printed
     only_looks = all(one.words[0] in PREPARING or is_looking(one) or _asks(one) for one in last)
     if code in (1, NO_OF_SOME) and any(map(_asks, last)):
-        return not printed or (only_looks and not _has_signs(call, printed))
-    if call.kind != "read" or not (printed or only_looks):
+        return not printed or (only_looks and not _has_signs(result))
+    if result.kind != "read" or not (printed or only_looks):
         return False
-    return not (_has_signs(call, printed) or any(_is_report(one.text) for one in printed))
+    return not (_has_signs(result) or any(_is_report(one.text) for one in printed))
 
 
-def _has_signs(call: Call, printed: Sequence[Statement]) -> bool:
-    return any(_is_sign(one.text) for one in printed) or bool(_complaints(call, printed))
+def _has_signs(result: _Result) -> bool:
+    return any(_is_sign(one.text) for one in result.printed) or bool(_complaints(result, result.printed))
 
 
 def _asks(command: Command) -> bool:
@@ -288,9 +285,9 @@ def _is_absence(text: str) -> bool:
     return looks and _ABSENT.search(text) is not None
 
 
-def _complaints(call: Call, lines: Iterable[Statement]) -> list[Statement]:
+def _complaints(result: _Result, lines: Iterable[Statement]) -> list[Statement]:
     """Return the lines in which a program of `call` or its shell complains: ``cat: a.py: No such file``."""
-    programs = {"fatal", "bash", "zsh", "sh", *(one.words[0] for one in commands_in(call))}
+    programs = {"fatal", "bash", "zsh", "sh", *(one.words[0] for one in result.commands)}
     complaints = []
     for line in lines:
         program, _, rest = line.text.partition(":")
@@ -323,32 +320,31 @@ def _may_precede(head: str, counted: str) -> bool:
     return head.strip("✖✗× ") in ("", "Found", "Summary:")
 
 
-def _verdict_of_run(call: Call, result: _Result) -> tuple[Verdict | None, Sequence[Statement]]:
+def _verdict_of_run(result: _Result) -> tuple[Verdict | None, Sequence[Statement]]:
     """Return the verdict of a run, that of its last line with one, and the last statements with this verdict. Other
     calls have none, as counts in them are data. If any line reports a failure, the run failed unless the exit code is
     known to be 0, as the line may be about the first of two commands."""
-    is_run = call.kind == "run" and not call.is_report
-    judged = [one for one in result.printed if result.verdict(one.text)] if is_run else []
+    is_run = result.kind == "run" and not result.call.is_report
+    judged = [(verdict, one) for one in result.printed if (verdict := result.verdict(one.text))] if is_run else []
     if not judged:
         return None, ()
-    has_failure = any(result.verdict(one.text) == "failed" for one in judged)
-    is_success_known = exit_code(result.statements) == 0
-    verdict = "failed" if has_failure and not is_success_known else result.verdict(judged[-1].text)
-    lines = [one for one in judged if result.verdict(one.text) == verdict]
+    has_failure = any(verdict == "failed" for verdict, _ in judged)
+    of_run = "failed" if has_failure and exit_code(result.statements) != 0 else judged[-1][0]
+    lines = [one for verdict, one in judged if verdict == of_run]
     counts = [one for one in lines if not RAN_NOTHING.search(one.text)] or lines
-    return verdict, counts[-OUTCOME_LINES:]
+    return of_run, counts[-OUTCOME_LINES:]
 
 
-def _last_lines(call: Call, result: _Result) -> Sequence[Statement]:
+def _last_lines(result: _Result) -> Sequence[Statement]:
     """Return the lines that show how a call without a verdict ended. A short result is returned whole. Of a longer run,
     these are reports of completed actions, or else the last line. Of a longer change, search or question it is the
     first line, and of a read none."""
     printed = result.printed or [one for one in result.statements if one.text.strip()]
     if len(printed) <= OUTCOME_LINES:
         return printed
-    if call.kind == "run":
+    if result.kind == "run":
         return [one for one in printed if _DONE.match(one.text)][-OUTCOME_LINES:] or printed[-1:]
-    return printed[:1] if call.kind in ("write", "search", "ask") else ()
+    return printed[:1] if result.kind in ("write", "search", "ask") else ()
 
 
 # Why a call failed.
@@ -370,16 +366,16 @@ def _rank(text: str, result: _Result) -> _Rank | None:
     return _Rank.EXIT_CODE if _EXIT.search(text) else None
 
 
-def _report(call: Call, result: _Result, counts: Sequence[Statement]) -> list[Statement]:
+def _report(result: _Result, counts: Sequence[Statement]) -> list[Statement]:
     """Return the statements that show how a call failed, the most informative first.
 
     `counts`: statements with the verdict of a failed run. A read or search is shown by complaints of its programs, a
     change by one line. Other calls are shown by a reason and a failed test, then by further ones, or else by words of
     failure. Exit codes and `counts` follow. If there is no reason, a line near the verdict takes its place.
     """
-    if call.kind in ("read", "search") and (complaints := _complaints(call, result.statements)):
+    if result.kind in ("read", "search") and (complaints := _complaints(result, result.statements)):
         return complaints
-    if call.kind == "write" and result.printed:
+    if result.kind == "write" and result.printed:
         return ([one for one in result.printed if not _DENIES.match(one.text)] or result.printed)[:1]
     ranked = _ranked(result)
     reasons, tests = ranked[_Rank.REASON], ranked[_Rank.FAILED_TEST]

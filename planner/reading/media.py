@@ -15,7 +15,6 @@ import struct
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from planner.reading.messages import Block, Message, blocks, field_of, json_pieces
 
@@ -59,19 +58,11 @@ class Medium:
     """Types, keys and short texts next to the data, from the outermost object in: ``input_audio data format wav``."""
 
 
-class SplitMedia(NamedTuple):
-    """JSON data without its media, and the media."""
-
-    rest: object
-    media: list[Medium | Block]
-    """Blocks of images and documents, and base64 inside texts."""
-
-
-def split_media(value: object, hints: str = "") -> SplitMedia:
-    """Return JSON data `value` and its media apart. `hints`: words that may name the format of the media, such as the
-    type of the block that contains `value`."""
+def split_media(value: object, hints: str = "") -> tuple[object, list[Medium | Block]]:
+    """Return JSON data `value` without its media, and the media: blocks of images and documents, and base64 inside
+    texts. `hints`: words that may name the format of the media, such as the type of the block that contains `value`."""
     media: list[Medium | Block] = []
-    return SplitMedia(_reduced(value, hints, media), media)
+    return _reduced(value, hints, media), media
 
 
 def _reduced(value: object, hints: str, media: list[Medium | Block]) -> object:

@@ -288,21 +288,6 @@ _Span = tuple[int, int]
 """Start and end of a part of a text."""
 
 
-class NamedText(NamedTuple):
-    """Text in JSON data, with its key, which may be the name of a secret."""
-
-    key: str
-    text: str
-
-
-class _KeyPart(NamedTuple):
-    """Text that is divided at a piece of a private key."""
-
-    before: str
-    key: str
-    after: str
-
-
 class Secrets:
     """Secrets of a conversation, recognised even in pieces in texts cut from it."""
 
@@ -371,10 +356,10 @@ def redact(value: Any, secrets: Secrets = NO_SECRETS) -> Any:
     """
     texts = [*_texts(value)]
     clean = [
-        MARK if named.text and _is_secret_name(named.key) else secrets.without(redacted)
-        for named, redacted in zip(texts, _Redaction().of(texts), strict=True)
+        MARK if text and _is_secret_name(key) else secrets.without(redacted)
+        for (key, text), redacted in zip(texts, _Redaction().of(texts), strict=True)
     ]
-    return value if clean == [named.text for named in texts] else _replaced(value, iter(clean))
+    return value if clean == [text for _, text in texts] else _replaced(value, iter(clean))
 
 
 def quoted(value: object, most: int = 60) -> str:
@@ -394,14 +379,14 @@ def secrets_in(messages: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value for value in redaction.collected if len(value) >= _PIECE_CHARACTERS))
 
 
-def _texts(value: Any, *, sealed: bool = True) -> Iterator[NamedText]:
-    """Yield each text in JSON data, in order. With `sealed` False, media and data sealed by a provider are left out.
-    Does not recurse: arguments of a call may be deeper than Python's stack."""
+def _texts(value: Any, *, sealed: bool = True) -> Iterator[tuple[str, str]]:
+    """Yield each text in JSON data, in order, after its key. With `sealed` False, media and data sealed by a provider
+    are left out. Does not recurse: arguments of a call may be deeper than Python's stack."""
     stack: list[tuple[str, Any]] = [("", value)]  # keys and their values
     while stack:
         name, inner_value = stack.pop()
         if isinstance(inner_value, str):
-            yield NamedText(name, inner_value)
+            yield name, inner_value
         elif isinstance(inner_value, list | tuple):
             stack += ((name, inner) for inner in reversed(inner_value))
         elif isinstance(inner_value, dict):
@@ -431,10 +416,10 @@ class _Redaction:
         """Begin with no collected secrets."""
         self.collected: list[str] = []
 
-    def of(self, named_texts: Sequence[NamedText]) -> list[str]:
-        """Return the texts with each secret in them replaced."""
-        self.collected += [named.text for named in named_texts if named.text and _is_secret_name(named.key)]
-        texts = self._without_keys([named.text for named in named_texts])
+    def of(self, named_texts: Sequence[tuple[str, str]]) -> list[str]:
+        """Return the texts with each secret in them replaced. Each text comes after its name."""
+        self.collected += [text for name, text in named_texts if text and _is_secret_name(name)]
+        texts = self._without_keys([text for _, text in named_texts])
         distinct = list(dict.fromkeys(texts))
         clean = self._clean(_BETWEEN_TEXTS.join(distinct)).split(_BETWEEN_TEXTS)  # one scan costs less than thousands
         clean = clean if len(clean) == len(distinct) else [*map(self._clean, distinct)]
@@ -454,16 +439,12 @@ class _Redaction:
             line_rules = [RULES[at] for at in sorted(rules.get((start, end), ()))]
             line = self._by_rules(line, low[start:end], [rule for rule in line_rules if rule.is_form])
             if (start, end) in runs:
-                line = self._without_tokens(line)
+                line = _LONG.sub(self._token, HEX_FORM.sub(self._hidden, KEY_LINE.sub(self._hidden, line)))
             line = self._by_rules(line, low[start:end], [rule for rule in line_rules if not rule.is_form])
             parts += text[end_of_last:start], line
             end_of_last = end
         text = "".join([*parts, text[end_of_last:]])
         return NETRC.sub(self._named, text) if "login" in text and "password" in text else text
-
-    def _without_tokens(self, line: str) -> str:
-        """Return `line` with a line of a key, secrets of `HEX_FORM` and random tokens replaced."""
-        return _LONG.sub(self._token, HEX_FORM.sub(self._hidden, KEY_LINE.sub(self._hidden, line)))
 
     def _by_rules(self, line: str, low: str, rules: Iterable[SecretRule]) -> str:
         """Return `line` with the values that `rules` match replaced; `low`: the line in lower case."""
@@ -520,9 +501,9 @@ class _Redaction:
                     if index % 2:
                         is_in_key = mark in parts[index]
                     elif is_in_key:
-                        divided = _divided_at_key(parts, index, step)
-                        self.collected += divided.key.split()
-                        parts[index] = divided.before + (MARK if divided.key else "") + divided.after
+                        before, key, after = _divided_at_key(parts, index, step)
+                        self.collected += key.split()
+                        parts[index] = before + (MARK if key else "") + after
         clean = ["".join(MARK if index % 2 else part for index, part in enumerate(parts)) for parts in parts_of_texts]
         return [_MARKS.sub(MARK, text) for text in clean]
 
@@ -581,8 +562,8 @@ def _is_no_key(piece: re.Match[str]) -> bool:
     return piece[1] is not None and _NO_KEY.fullmatch(piece[1]) is not None
 
 
-def _divided_at_key(parts: list[str], index: int, step: int) -> _KeyPart:
-    """Return ``parts[index]`` divided at the piece of a private key in it; without one, all of it is `before`.
+def _divided_at_key(parts: list[str], index: int, step: int) -> tuple[str, str, str]:
+    """Return ``parts[index]`` before, in and after the piece of a private key in it; all is before it without one.
 
     `parts`: a text divided at the first and last lines of keys. `step`: 1 to search from the beginning of the part,
     after a BEGIN line; -1 to search from its end, before an END line. That line may be in another text.
@@ -590,7 +571,7 @@ def _divided_at_key(parts: list[str], index: int, step: int) -> _KeyPart:
     part = parts[index]
     previous, following = parts[index - 1] if index else "", parts[index + 1] if index + 1 < len(parts) else ""
     if "BEGIN" in previous and "END" in following and len(part) <= _LONGEST_KEY:
-        return _KeyPart("", part, "")
+        return "", part, ""
     start = max(0, len(part) - _LONGEST_KEY) if step < 0 else 0
     pieces = list(_KEY_PIECE.finditer(part, start, start + _LONGEST_KEY))[::step]
     near = previous if step > 0 else following
@@ -599,9 +580,9 @@ def _divided_at_key(parts: list[str], index: int, step: int) -> _KeyPart:
     spans = [piece.span() for piece in takewhile(lambda piece: not _is_no_key(piece), pieces) if piece[1]]
     spans = [(first, last) for first, last in spans if not part[first:last].isdigit()]
     if not spans or not (near or _FAR_PIECE.match(part, *spans[0])):
-        return _KeyPart(part, "", "")
+        return part, "", ""
     first, last = min(spans)[0], max(spans)[1]
-    return _KeyPart(part[:first], part[first:last], part[last:])
+    return part[:first], part[first:last], part[last:]
 
 
 @cache

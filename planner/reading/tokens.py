@@ -215,7 +215,9 @@ def load_vocabulary() -> tiktoken.Encoding | None:
 
     for data in _candidates():
         if hashlib.sha256(data).hexdigest() == _O200K_SHA256:
-            return tiktoken.Encoding("o200k_base", pat_str=_SPLIT, mergeable_ranks=_ranks(data), special_tokens={})
+            words = data.split()  # a token in base64 and its rank, by turns
+            ranks = dict(zip(map(a2b_base64, words[::2]), map(int, words[1::2]), strict=True))
+            return tiktoken.Encoding("o200k_base", pat_str=_SPLIT, mergeable_ranks=ranks, special_tokens={})
     return None
 
 
@@ -236,15 +238,8 @@ def _candidates() -> Iterator[bytes]:
             yield gzip.decompress(bundled.read_bytes())
 
 
-def _ranks(data: bytes) -> dict[bytes, int]:
-    """Return the rank of each token in a vocabulary's file."""
-    words = data.split()  # a token in base64 and its rank, by turns
-    return dict(zip(map(a2b_base64, words[::2]), map(int, words[1::2]), strict=True))
-
-
 @lru_cache(maxsize=1)
 def _pieces() -> regex.Pattern[str]:
-    """Return the compiled pattern of `_SPLIT`."""
     import regex
 
     return regex.compile(_SPLIT)
@@ -392,10 +387,10 @@ class TokenCounter:
 
     def _data(self, value: object, kind: str = "") -> int:
         """Return the tokens of JSON data of any form: of its text, and of the media in it by their size."""
-        split = split_media(value, kind)
-        return self.text(to_json(split.rest)) + sum(
+        rest, media = split_media(value, kind)
+        return self.text(to_json(rest)) + sum(
             media_tokens(medium, self.image_tokens) if isinstance(medium, Medium) else self.block(medium)
-            for medium in split.media
+            for medium in media
         )
 
     def _document(self, block: Block) -> int:
