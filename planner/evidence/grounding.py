@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise, permutations
-from typing import NamedTuple
 
 from planner.evidence.words import (
     BLANKS,
@@ -122,16 +121,6 @@ LOOK_UPS = ("restore_context", "search_context")
 """Tools that a brief may mention even if the history does not."""
 
 
-class _LabelledNumber(NamedTuple):
-    """Small number that is a name because of the word before it."""
-
-    kind: str
-    """Kind of the word, a group of `_LABELLED`: ``port``."""
-    number: int
-    words: str
-    """Word and number as written: ``Port 3``."""
-
-
 def _numbers_in(name: str) -> str:
     """Return the numbers of a date, time, range or version with the marks between them: ``14:30`` for ``14:30h``; ""
     for other names."""
@@ -185,8 +174,8 @@ class NameIndex:
         """Labelled numbers by the kind of the word before them: 3 by ``port``."""
         numbers: dict[str, set[int]] = {}
         for text in self._texts:
-            for one in _labelled_numbers(text):
-                numbers.setdefault(one.kind, set()).add(one.number)
+            for kind, number, _ in _labelled_numbers(text):
+                numbers.setdefault(kind, set()).add(number)
         return numbers
 
     def holds(self, name: str) -> bool:
@@ -258,13 +247,13 @@ class NameIndex:
         If the source has other numbers after a word of this kind, it must have this number after one, too. If it has
         none, it may have the number anywhere.
         """
-        return [
-            one.words for one in _labelled_numbers(text) if one.words[0].isalpha() and not self._holds_labelled(one)
-        ]
-
-    def _holds_labelled(self, one: _LabelledNumber) -> bool:
-        of_kind = self._labelled.get(one.kind)
-        return one.number in of_kind if of_kind else str(one.number) in self._figures
+        missing: list[str] = []
+        for kind, number, words in _labelled_numbers(text):
+            of_kind = self._labelled.get(kind)
+            is_held = number in of_kind if of_kind else str(number) in self._figures
+            if words[0].isalpha() and not is_held:
+                missing.append(words)
+        return missing
 
     def assigns(self, name: str, value: str) -> bool:
         """Return True if the source has `value` after `name`, with an equals sign, a colon or blanks between them."""
@@ -306,13 +295,14 @@ def _in_order(pieces: Sequence[str], token: str) -> bool:
     return True
 
 
-def _labelled_numbers(text: str) -> Iterator[_LabelledNumber]:
-    """Yield the labelled numbers in `text`, in order."""
+def _labelled_numbers(text: str) -> Iterator[tuple[str, int, str]]:
+    """Yield each number in `text` that a word before it makes a name: the kind of the word, a group of `_LABELLED`, the
+    number, and both as written: ``port``, 3, ``Port 3``."""
     low = text.lower()
     searched = low if len(low) == len(text) else text  # in lower case, İ becomes two characters and shifts the others
     for match in _LABELLED.finditer(searched):
         kind = next(kind for kind, word in match.groupdict().items() if word)
-        yield _LabelledNumber(kind, int(match[match.lastindex or 0]), text[slice(*match.span())])
+        yield kind, int(match[match.lastindex or 0]), text[slice(*match.span())]
 
 
 def _occurs(name: str, text: str) -> bool:
