@@ -110,8 +110,7 @@ class Occurrences:
     """Number of characters of all turns."""
 
     def extended(self, evidence: Evidence) -> Occurrences:
-        """Return the occurrences in all turns of `evidence`. Only new turns are read if it begins with the same
-        turns."""
+        """Return the occurrences in all turns of `evidence`; only new turns are read if the known ones come first."""
         turns = list(evidence.turns.values())
         digests, known = tuple(turn.turn.digest for turn in turns), len(self.digests)
         if digests[:known] != self.digests:
@@ -145,9 +144,8 @@ class Occurrences:
             self.characters += sum(len(text.text) for text in turn.lines.texts)
 
     def _gain_parts(self, places: Mapping[str, int], known: int) -> Iterator[int]:
-        """Record the components of each name that has one among the names after the first `known` ones, and yield the
-        place of the name. `places`: places by name. Words and numbers do not count as components, as `words_of` finds
-        them in the same line anyway."""
+        """Record the components of each name with one among the names after the first `known`, and yield the name's
+        place. `places`: places by name. Words and numbers are no components: `words_of` finds them anyway."""
         kinds = self.columns.kinds
         for name in self.joined:
             held = [place for part in parts_of(name) if (place := places.get(part, -1)) >= 0 and not kinds[place]]
@@ -189,9 +187,8 @@ class Occurrences:
 
 
 def _read(turn: TurnEvidence, place_of: dict[str, int], seen: dict[int, array[int]]) -> Rows:
-    """Return the names in each line of `turn`, without the middle of long blocks. `place_of`: places by name; new names
-    are added to it. `seen`: names of the lines that were read, by the hash of their text, so that repeated lines are
-    read once."""
+    """Return the names in each line of `turn`, without the middle of long blocks. `place_of`: places by name, to which
+    new names are added. `seen`: names of the lines read so far by the hash of their text, as lines may be repeated."""
     places, counts = array("I"), array("I", bytes(4 * (len(turn.lines) + 1)))
     for text in turn.lines.texts:
         for at in text.read:
@@ -217,8 +214,7 @@ def names_of(text: str) -> dict[str, None]:
 SUPERSEDED_WEIGHT = 0.5
 """Weight of the lines of a superseded turn, compared with those of the turn that superseded it."""
 TASK_WEIGHT, FOCUS_WEIGHT = 0.3, 4.0
-"""Addition to the weight of a turn that contains all words of the task, and of one that contains all words of the
-focus."""
+"""Addition to the weight of a turn that contains all words of the task, and all words of the focus."""
 ANSWER_WEIGHT, LAST_ANSWER_WEIGHT = 2.0, 4.0
 """Weight of a turn without calls, in which the agent answers or concludes, compared with other turns; and of such a
 turn if the user has just replied to it."""
@@ -227,14 +223,11 @@ PART_RELEVANCE: Mapping[Part, float] = {"user": 0.0025, "assistant": 0.0025, "ca
 results mostly repeat. Only the order of magnitude counts: a third or twice of any value changed fifteen exams by a
 question or two of 240."""
 HOST_RELEVANCE = 0.0003
-"""Value of each token of a host's text in the user's message, such as a project's rules: many pages, available in a
-file."""
+"""Value of each token of a host's text in the user's message, such as a project's rules: many pages, also in a file."""
 
 SHORT_RESULT_WEIGHT, SHORT_RESULT_WIDTH = 2.0, 300
-"""Weight of a result of at most this width, compared with a very long one. A short result is the outcome of its call, a
-long one is material."""
+"""Weight of a result of at most this width, the outcome of its call, compared with a very long one, its material."""
 
-CHARACTERS_PER_TOKEN = 4
 INFORMATIVE_CHARACTERS = 160
 """Largest number of characters of a line that add to its value."""
 
@@ -337,7 +330,9 @@ def _bases(turn: TurnEvidence) -> Sequence[float]:
             writer = "assistant" if at + 1 in failures or source == "user" else text.part
             by_host = source == "host" and text.part == "user"
             relevance = HOST_RELEVANCE if by_host else PART_RELEVANCE[writer]
-            worths[at] = relevance * (min(len(text.words(at)), INFORMATIVE_CHARACTERS) / CHARACTERS_PER_TOKEN)
+            worths[at] = relevance * (
+                min(len(text.words(at)), INFORMATIVE_CHARACTERS) / 4
+            )  # four characters are a token
     return worths
 
 
@@ -374,8 +369,7 @@ length is subtracted. Fitted on literal exams (`compactor eval --probes`)."""
 LEAST_CHARACTERS = 8
 """Smallest number of characters of a neighbour that count as context."""
 HEAD_TOKENS = 16
-"""Raw tokens that the first line of a turn with calls costs in addition, for the turn's id and for one call with its
-outcome."""
+"""Raw tokens that the first line of a turn with calls costs in addition, for the turn's id and one call's outcome."""
 MARK_TOKENS = 1
 """Raw tokens of the mark before a line that does not follow the one above it."""
 STEM_CHARACTERS, PRINTED_STEM_CHARACTERS = 6, 4
@@ -515,8 +509,7 @@ class KeptTexts:
         self.add(tuple({*chain.from_iterable(map(parts_of, specifics_of(text))), one_line(text)}), text, owner)
 
     def repeats_text(self, text: str, part: Part, owners: Collection[str] = ()) -> bool:
-        """Return `repeats` for the names in `text`. A text without names repeats only a kept line with an equal
-        text."""
+        """Return `repeats` for the names in `text`; a text without names repeats only an equal text."""
         return self.repeats(specifics_of(text) or [one_line(text)], partial(str, text), part, owners)
 
 
@@ -563,7 +556,6 @@ class _Turn:
             yield value * self.weight / (self.costs[number - 1] + head)
 
     def _values(self, numbers: Iterable[int]) -> Iterator[float]:
-        """Yield the value of each line."""
         kept_names, weights, bases, recency = self._kept_texts.lines, self._weights, self.bases, self._recency
         places, bounds, block_weights = self.rows.places, self.rows.bounds, self._block_weights
         for number in numbers:
@@ -615,8 +607,7 @@ def _block_weights(turn: TurnEvidence) -> Sequence[float]:
 
 
 def _informative_lines(turn: TurnEvidence) -> array[int]:
-    """Return the numbers of the lines that may be picked: all that are not empty, encoded, boilerplate, idle or
-    unchanged."""
+    """Return the numbers of the lines that are not empty, encoded, boilerplate, idle or unchanged."""
     idle = turn.boilerplate_lines | turn.idle_lines | turn.unchanged_lines
     read = ((at + 1, text.words(at)) for text in turn.lines.texts for at in text.read if at + 1 not in idle)
     return array("I", [number for number, words in read if words.strip() and not is_encoded(words)])

@@ -178,8 +178,7 @@ def results_come_first(request: CheckedRequest) -> Iterator[Violation]:
 
 
 def results_are_in_the_order_of_calls(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 4, for strict providers: results of parallel calls are in one user message, in the order of the
-    calls."""
+    """Check rule 4, for strict providers: results of parallel calls are in one user message, in the calls' order."""
     for call_round in request.rounds:
         first_message = place_of(call_round.next_index)
         order: dict[str, int] = {}
@@ -408,8 +407,7 @@ def roles_have_their_blocks(request: CheckedRequest) -> Iterator[Violation]:
 
 
 def list_starts_with_the_user(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 24: there is a message, and the first is not the assistant's, unless it begins with a compaction of
-    the server."""
+    """Check rule 24: there is a first message, and only a server's compaction may make it the assistant's."""
     if not request.messages:
         yield Violation(24, "messages", "no messages", "send at least one user message", "no_messages")
         return
@@ -476,8 +474,6 @@ def check_messages(
 
 LOST_RESULT = "[The result of this call was lost before it was saved: whether the call took effect is not known.]"
 """Text in place of the result of a call that has none."""
-_LOST_CALL = "[A result whose call was lost:]"
-"""Text before a result that has no call."""
 
 
 def answer_calls(messages: Sequence[Message], *, last: bool = True) -> list[Message]:
@@ -585,5 +581,5 @@ def lost_result(call: str) -> Block:
 
 def lost_call(result: Block) -> Block:
     """Return the text block that replaces a `result` without a call; a tag marks it as the host's words."""
-    text = f"{_LOST_CALL}\n{readable_text(result.get('content'))}"
+    text = f"[A result whose call was lost:]\n{readable_text(result.get('content'))}"
     return {"type": "text", "text": f"<system-reminder>\n{text}\n</system-reminder>"}

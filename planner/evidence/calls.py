@@ -33,8 +33,7 @@ ARGUMENT_CHARACTERS = 120
 RECEIPT_LINES = 5
 """Number of line breaks from which a result in plain text counts as an answer, not as the receipt of an action."""
 RECEIPT_WIDTH = 400
-"""Width above which a result counts as an answer, not as the receipt of an action, if it is also longer than the
-call."""
+"""Width above which a result longer than its call counts as an answer, not as the receipt of an action."""
 PART_CHARACTERS = 60
 """Largest length of `Call.part`."""
 _ASK = lazy_pattern(r"(?:^|_)ask|question|user_input|exit_?plan", re.I)
@@ -296,11 +295,9 @@ _SUCCESS_KEYS = frozenset({"success", "ok", "succeeded"})
 _HEADING = lazy_pattern(r"\s{0,3}(?:\d+\.|#+|\*\*)\s*\S")
 """Heading in an earlier summary: ``4. Errors``, ``## Errors``, ``**Errors**``."""
 _ERRORS_HEADING = lazy_pattern(r"[\s\d.#*]*(?:errors?|failures|failed|problems|mistakes)\b", re.I)
-"""Heading of a list of errors in an earlier summary: ``4. Errors and fixes:``, ``## Failed approaches``; not
-``5. Problem Solving:``."""
+"""Heading of a list of errors in an earlier summary: ``4. Errors and fixes:``; not ``5. Problem Solving:``."""
 _NO_ERROR = lazy_pattern(r"\W*(?:no\b|(?:user )?feedback\b|(?:\w[\w-]* ){0,3}fixes\b)", re.I)
-"""Entry of such a list that is no error: ``- No errors``, ``- **User feedback**: …``, ``- **Previous session
-fixes:**``."""
+"""Entry of such a list that is no error: ``- No errors``, ``- **User feedback**: …``, ``- **Previous fixes:**``."""
 _MENDED = lazy_pattern(r"\W*(?:fix(?:ed)?|solution|solved|resolved?|resolution)\b", re.I)
 """Beginning of the line of a remedy: ``- Fixed by a lock``, ``Solution: …``."""
 
@@ -440,8 +437,7 @@ def reports_error(call: Call) -> bool:
 
 
 def _has_error_field(result: Mapping[str, Any], depth: int = 0) -> bool:
-    """Return True if a field of `result` reports an error, or if its only field is an object with such a field.
-    `depth`: 1 for this inner object."""
+    """Return True if a field of `result`, or of the only object in it, reports an error; `depth`: 1 for that object."""
     for key, value in result.items():
         name = key.casefold().replace("_", "").replace("-", "")
         if name in _STATUS_KEYS and isinstance(value, int) and 400 <= value <= 599:

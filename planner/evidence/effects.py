@@ -144,8 +144,7 @@ def retried(evidence: Evidence) -> dict[str, CallPlace]:
 
 def _acting(evidence: Evidence) -> frozenset[CallPlace]:
     """Return the places of the calls that changed the world. Many services answer an action with the whole record that
-    it changed or created. Such a result is long, but most of its fields are known from the arguments or from earlier
-    results."""
+    it changed or created: a long result, but most of its fields are known from the arguments or earlier results."""
     shown: set[_JsonField] = set()
     texts: set[str] = set()
     acting: set[CallPlace] = set()
@@ -275,8 +274,8 @@ def _notices(turn: TurnEvidence) -> list[str]:
 
 
 def unanswered_questions(evidence: Evidence) -> Iterator[Pending]:
-    """Yield the agent's last question, if the user has not written since. Only messages without calls before the live
-    tail are read."""
+    """Yield the agent's last question in a message without calls, if the user has not written since. The live tail is
+    not read."""
     for turn in reversed(evidence.turns.values()):
         if turn.user_lines:
             return
@@ -290,19 +289,14 @@ _WRITES_LIST = lazy_pattern(r"(?!mcp__).*(?:todo|(?:update|set)_?plan|task_?(?:l
 """Names of tools that write a whole list: ``TodoWrite``, ``write_todos``, ``update_plan``, ``task_tracker``; not
 ``plan_trip``, ``ExitPlanMode``, ``mcp__shop__todo``."""
 _MAKES_TASK = lazy_pattern(r"task_?create|create_?task", re.I)
-"""Names of tools that create one task: ``TaskCreate``, ``create_task``; not ``create_task_force``,
-``mcp__tracker__create_task``."""
+"""Names of tools that create one task: ``TaskCreate``; not ``create_task_force``, ``mcp__tracker__create_task``."""
 _UPDATES_TASK = lazy_pattern(r"task_?update|update_?task", re.I)
-_CHECKLIST_KEY = "task_progress"
-"""Argument of any call in which Cline and similar agents write their list of tasks."""
 _CHECKBOX = lazy_pattern(r"^[ \t]{0,80}(?:[-*] |\d{1,4}\. )?\[([ xX~/-]?)\] +(\S.*)$", re.M)
 """An item of a list in Markdown: ``- [x] Read it``, ``[-] Fix it``; not ``[1] a reference``."""
 _STATUS_OF_MARK = {"x": "completed", "-": "in_progress", "~": "in_progress", "/": "in_progress"}
 """Status of an item by the mark in its box; any other mark means ``pending``."""
 _NUMBER = lazy_pattern(r"(?:#|\b)(\d{1,9})\b")
 """Number of a created task in a tool's answer: ``Task #5 created``, ``{"id": "5"}``."""
-NUMBER_CHARACTERS = 300
-"""Number of first characters of a tool's answer that are searched for the number of a task."""
 _TEXT_KEYS = ("content", "step", "title", "text", "subject", "task", "description")
 _ID_KEYS = ("taskId", "task_id", "id")
 _CLOSED = frozenset({"completed", "complete", "done", "cancelled", "canceled", "deleted", "closed"})
@@ -327,8 +321,7 @@ class Task:
 
 
 def task_lists(evidence: Evidence) -> list[tuple[Task, ...]]:
-    """Return the present lists that are not empty: the last one that was written whole, and the tasks that were created
-    one by one."""
+    """Return the present lists with tasks: the last one that was written whole, and the tasks created one by one."""
     written: tuple[Task, ...] = ()
     tasks_by_number: dict[str, Task] = {}
     for turn, call, outcome in evidence.ended_calls():
@@ -339,7 +332,7 @@ def task_lists(evidence: Evidence) -> list[tuple[Task, ...]]:
         if tasks is not None:
             written = tuple(replace(task, turn_id=turn_id) for task in tasks)
         elif _MAKES_TASK.fullmatch(call.name):
-            number_match = _NUMBER.search(call.text[:NUMBER_CHARACTERS])
+            number_match = _NUMBER.search(call.text[:300])
             number = number_match[1] if number_match else str(len(tasks_by_number) + 1)
             tasks_by_number[number] = Task(_first(arguments, _TEXT_KEYS), _status(arguments), turn_id, number)
         elif _UPDATES_TASK.fullmatch(call.name) and (task := tasks_by_number.get(_first(arguments, _ID_KEYS))):
@@ -350,7 +343,7 @@ def task_lists(evidence: Evidence) -> list[tuple[Task, ...]]:
 
 def written_tasks(call: Call) -> tuple[Task, ...] | None:
     """Return the tasks of the whole list that `call` writes; None if it writes none. The list may be empty."""
-    if (checklist := call.input.get(_CHECKLIST_KEY)) is not None:
+    if (checklist := call.input.get("task_progress")) is not None:  # of any call of Cline and similar agents
         return tuple(_items(checklist)) or None
     if not _WRITES_LIST.match(call.name):
         return None

@@ -32,13 +32,12 @@ from planner.reading.lazy import lazy_pattern, lazy_property
 TOKEN_CHARACTERS = 1_024
 """Length at which a run of name characters (base64, minified code) is cut into pieces."""
 QUICK_TEXTS, QUICK_CHARACTERS = 16, 20_000
-"""Number of first texts, and of first characters of each, that are searched before an index is built. Most names are
-found there."""
+"""Number of first texts and of their first characters that are searched before an index is built: most names occur
+there."""
 COUNTABLE = 10
 """Largest whole number that is accepted without a source: a reader may count items that the source does not number."""
 SHORTEST_PART, LONGEST_PART = 8, 100
-"""Smallest and largest length of a part of an identifier that counts as a name: ``HashLength`` of
-``Test_HashLengthMismatch``."""
+"""Smallest and largest length of a part of an identifier that counts as a name: ``HashLength`` of ``HashLength_a``."""
 SHORTEST_PIECE = 4
 """Smallest length of a piece of a shortened name (``getUserI…``) that must occur in the source."""
 SHORTEST_HUMPS = 5
@@ -57,8 +56,7 @@ _COMPONENT = lazy_pattern(rf"[{WORD}]+")
 _TOKEN = lazy_pattern(
     rf"(?:[{WORD}{_MARKS}]|(?<=\d)[,'’](?=\d)|(?<=\d)[{BLANKS}](?=\d{{3}}(?![{WORD}]))){{1,{TOKEN_CHARACTERS}}}"
 )
-"""A run of name characters in the checked text, with the marks that group digits: ``src/a.py:3``, ``1,290``,
-``1 290``."""
+"""A run of name characters and marks that group digits in the checked text: ``src/a.py:3``, ``1,290``, ``1 290``."""
 _FIGURE = lazy_pattern(
     rf"(?:[A-Z]{{1,2}}\$|[~$%#+=.-]{{0,2}})({DIGITS})(?:%|[{LETTERS}]{{1,4}})?(?:-[{LETTERS}]{{2,30}}){{0,3}}"
 )
@@ -122,8 +120,7 @@ LOOK_UPS = ("restore_context", "search_context")
 
 
 def _numbers_in(name: str) -> str:
-    """Return the numbers of a date, time, range or version with the marks between them: ``14:30`` for ``14:30h``; ""
-    for other names."""
+    """Return the numbers of a date, time, range or version with their marks: ``14:30`` for ``14:30h``; else ""."""
     numbers = _NUMBERS.fullmatch(name)
     return numbers[1] if numbers and not (numbers[1].replace(".", "").isdigit() and values_of(numbers[1])) else ""
 
@@ -212,8 +209,7 @@ class NameIndex:
         return pair is not None and self._holds_time_or_day(*map(short_number, pair.groups()))
 
     def _holds_time_or_day(self, one: str, other: str) -> bool:
-        """Return True if the source has a time with the hour `one` and the minute `other`, or a date with the day `one`
-        and the month `other`."""
+        """Return True if the source has a time of this hour and minute, or a date of this day and month."""
         if f"{one}:{other}" in self._pairs:
             return True
         is_day = int(one) <= 31 and 1 <= int(other) <= 12
@@ -270,8 +266,7 @@ class NameIndex:
         return any(_in_order(pieces, match[0]) for text in texts for match in _SOURCE_TOKEN.finditer(text))
 
     def holds_part(self, name: str) -> bool:
-        """Return True if `name` is a part of an identifier of the source, which begins and ends at an underscore or a
-        capital."""
+        """Return True for a part of an identifier of the source that begins and ends at an underscore or a capital."""
         name = name.strip("_")
         if not SHORTEST_PART <= len(name) <= LONGEST_PART or not name.isidentifier():
             return False
@@ -326,8 +321,8 @@ def _whole(name: str) -> re.Pattern[str]:
 
 
 _JOINING = dict.fromkeys("/\\~", r"/\\~.-") | {".": "~.-", "-": "~.-"}
-"""Characters that must not precede a name, in addition to letters and digits, by the first character of the name. So
-``/a`` is not whole in ``./a``."""
+"""Characters besides letters and digits that must not precede a name, by its first one: ``/a`` is not whole in ``./a``.
+"""
 
 
 def _is_word(character: str) -> bool:
@@ -351,7 +346,6 @@ def invented(text: str, source: NameIndex | None) -> list[str]:
 
 
 def _missing_in(text: str, source: NameIndex) -> list[str]:
-    """Return the names and figures in `text` that `source` lacks."""
     missing: dict[str, None] = {}
     for match in _TOKEN.finditer(text):
         token, before = match.group(), text[max(0, match.start() - 2) : match.start()]
@@ -388,8 +382,7 @@ def _missing(token: str, before: str, source: NameIndex, *, counts: bool = True)
 
 
 def _is_range(joined: str, source: NameIndex) -> bool:
-    """Return True for a range or ratio of numbers that the source has: ``946-968``, ``7/11``; not for a date:
-    ``14/03``."""
+    """Return True for a range or ratio of numbers of the source: ``946-968``, ``7/11``; not for a date: ``14/03``."""
     ends = re.split("[-/]", joined)
     is_date = any(end[:1] == "0" and len(end) > 1 for end in ends) or (len(ends) == 3 and any(map(is_year, ends)))
     return not is_date and all(end.isdecimal() and (int(end) <= COUNTABLE or source.holds_figure(end)) for end in ends)
@@ -441,8 +434,7 @@ def _is_open_name(token: str, source: NameIndex) -> bool:
 
 
 def _needs_source(name: str, before: str) -> bool:
-    """Return True for a name that must be in the source; False for a word of a language. `before`: the two characters
-    before the name."""
+    """Return True for a name that must be in the source, False for a word; `before`: the two characters before it."""
     if _COMPONENT.search(name) is None or name in LOOK_UPS or _PLURAL.fullmatch(name):
         return False
     if any(character in "0123456789/\\" for character in name) or name[0] in "~$":

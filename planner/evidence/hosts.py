@@ -59,8 +59,7 @@ class Host:
     blocks: tuple[str, ...] = ()
     """Beginnings of blocks in the user's message that the host wrote wholly."""
     results: tuple[str, ...] = ()
-    """Beginnings of blocks in the user's message that are wholly a tool's output. Agents that write their calls as text
-    receive the output in this way."""
+    """Beginnings of blocks in the user's message that are wholly a tool's output, as agents that act in text get it."""
     idle: tuple[str, ...] = ()
     """Beginnings of the host's blocks without information about the work."""
     notes: tuple[str, ...] = ()
@@ -69,8 +68,7 @@ class Host:
     """Marks after which the user's words begin in the result of a call that they refused, by the beginning of the
     result. Without marks the words follow the beginning."""
     answers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Beginnings of results with the user's answer, by the exact name of the tool that asks. Results of other tools
-    contain no words of the user."""
+    """Beginnings of results with the user's answer, by the exact name of the tool that asks; others have none."""
     sentences: tuple[str, ...] = ()
     """Whole sentences that the host always writes in the same way; the rest of their line stays. Each begins with a
     literal character, which halves the time of the search."""
@@ -221,8 +219,7 @@ def _any(values: Iterator[tuple[str, ...]]) -> str:
 
 
 _OPENING = lazy_pattern(rf"^[ \t]*<(?P<tag>{_any(host.tags for host in HOSTS)})(?:[ \t][^>\n]*)?>", re.M)
-"""Opening tag of a host at the start of a line: ``<system-reminder>``; not in ``see <system-reminder>``, which the user
-may write."""
+"""Opening tag of a host at the start of a line, ``<system-reminder>``; elsewhere the user may write it."""
 _NOTE = lazy_pattern(rf"^[ \t]*(?:{_any(host.notes for host in HOSTS)})", re.M)
 """Line that a host adds to the user's message: ``[Request interrupted by user]``; not these words in a sentence."""
 _SUMMARY = lazy_pattern(rf"\s*(?:{_any(host.summaries for host in HOSTS)})")
@@ -344,8 +341,7 @@ def _sources_in_message(block: BlockText, is_template: bool, before: str) -> dic
 
 def _own_text(text: str, is_template: bool = False, before: str = "") -> str:
     """Return a text block of the user's message with each character that the host wrote replaced by `_HIDDEN`.
-    `is_template`: True if the block is the template that answers a call. `before`: the previous text block of the
-    user's message."""
+    `is_template`: True if the block is a template that answers a call. `before`: the message's previous text block."""
     if _WHOLE.match(text) or _SUMMARY.match(text):
         return _HIDDEN * len(text)
     if _COMMAND.match(text):
@@ -505,7 +501,10 @@ def typed_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
     times = Counter([line.text.strip() for line in filled])
 
     def is_data(line: Line) -> bool:
-        return line.number in fenced or times[line.text.strip()] >= PASTED_TIMES or not _is_prose(line.text)
+        if line.number in fenced or times[line.text.strip()] >= PASTED_TIMES:
+            return True
+        words = sum(1 for character in line.text if character.isspace() or category(character)[0] in "LM")
+        return words < WORDS_SHARE * len(line.text)
 
     typed: list[Line] = []
     for are_data, group in groupby(filled, key=is_data):
@@ -513,12 +512,6 @@ def typed_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
         if not (are_data and sum(text_width(line.text) for line in run) >= LONG_PASTE):
             typed += run
     return tuple(typed)
-
-
-def _is_prose(text: str) -> bool:
-    """Return True for a line of words in any script."""
-    words = sum(1 for character in text if character.isspace() or category(character)[0] in "LM")
-    return words >= WORDS_SHARE * len(text)
 
 
 def binding_lines(lines: Iterable[Line]) -> list[Line]:

@@ -103,8 +103,7 @@ class WrittenEntry(NamedTuple):
 
 
 def shortened(text: str, most: int = LINE_CHARACTERS) -> str:
-    """Return `text` in one line of at most `most` characters. A text that is cut ends in ``…``, after a whole word if
-    possible."""
+    """Return `text` in one line of at most `most` characters, with ``…`` after the last whole word if it is cut."""
     text = " ".join(text.split())
     return text if len(text) <= most else (text[:most].rpartition(" ")[0] or text[: most - 1]) + "…"
 
@@ -122,8 +121,7 @@ class TurnEvidence:
     tokens: int
     """Tokens of the whole turn in the history."""
     line_tokens: array[int]
-    """Raw tokens of each line with its line break, in order; 0 for lines in the middle of a very long block, which are
-    not read."""
+    """Raw tokens of each line with its line break, in order; 0 for lines in the middle of a very long block."""
     failure_lines: tuple[int, ...]
     """Numbers of the lines that show that something failed here; empty without a failure."""
     decisive_lines: tuple[int, ...]
@@ -430,7 +428,6 @@ def _with(turn: TurnEvidence, /, **fields: Any) -> TurnEvidence:
 def _read_turn(
     history: History, turn: Turn, counter: TokenCounter, uses: Mapping[str, ToolUse], field: Field
 ) -> TurnEvidence:
-    """Return the evidence of one turn, read from its messages alone."""
     # tokens are counted before the lines are made, as counting needs the memory of all texts once more
     tokens = counter.messages(history.messages_of(turn))
     calls = calls_of(
@@ -470,8 +467,7 @@ def _numbers(groups: Iterable[Iterable[int]]) -> tuple[int, ...]:
 
 
 def _unasked(lines: Lines, calls: Sequence[Call]) -> Iterator[Call]:
-    """Yield an unnamed call for each result that belongs to none of `calls`. Agents that write their calls as text have
-    such results."""
+    """Yield an unnamed call for each result that belongs to none of `calls`, as agents that act in text have them."""
     answered = {call.result_block for call in calls}
     for text in lines.texts:
         if text.part == "result" and text.block not in answered:
@@ -542,8 +538,7 @@ def _noise(turns: Sequence[TurnEvidence]) -> set[str]:
 
 
 def _without_noise(turn: TurnEvidence, noise_texts: set[str]) -> TurnEvidence:
-    """Return `turn` with the next reason of a failure in place of each decisive line in `noise_texts`, if there is
-    one."""
+    """Return `turn` with the next reason of a failure, if any, for each decisive line with a text in `noise_texts`."""
     noise_lines = {number for number in turn.failure_lines if turn.lines.text(number).strip() in noise_texts}
     outcomes = tuple(_without_reasons(outcome, noise_lines) for outcome in turn.outcomes)
     if outcomes == turn.outcomes:
@@ -553,8 +548,7 @@ def _without_noise(turn: TurnEvidence, noise_texts: set[str]) -> TurnEvidence:
 
 
 def _without_reasons(outcome: Outcome, noise: set[int]) -> Outcome:
-    """Return the outcome without the lines numbered `noise`; unchanged if it has no other reason, or none of them is
-    decisive."""
+    """Return the outcome without the lines `noise`; unchanged without other reasons, or if none of them is decisive."""
     reasons = tuple(number for number in outcome.reasons if number not in noise)
     if not reasons or noise.isdisjoint(outcome.decisive):
         return outcome
@@ -588,8 +582,7 @@ def _ends_work(following: TurnEvidence | None) -> bool:
 
 
 def _choice(previous: TurnEvidence | None, turn: TurnEvidence) -> Choice | None:
-    """Return the option or question in the turn `previous` that the user answers by a short reply in `turn`; None
-    without one."""
+    """Return the option or question in `previous` that the user answers by a short reply in `turn`, if any."""
     if previous is None or turn.turn.kind != "user":
         return None
     spoken = tuple(statements(previous.lines.of_part("assistant")))

@@ -21,8 +21,7 @@ from planner.reading.lazy import lazy_pattern
 LETTERS = "A-Za-zÀ-ÖØ-öø-ɏḀ-ỿ"
 """Letters of the Latin script, as a set in a pattern."""
 WORD = f"{LETTERS}0-9_"
-"""Characters of names, as a set in a pattern. Letters of other scripts are left out, as names and figures occur between
-them without blanks: ``日活1.36亿``."""
+"""Characters of names, as a set in a pattern. Letters of other scripts may touch names and figures: ``日活1.36亿``."""
 BLANKS = " \u00a0\u2009\u202f"
 """Blanks that may group digits: ``12 500``."""
 
@@ -40,8 +39,8 @@ _NUMBER = lazy_pattern(rf"(?:(?<![{WORD}])|(?<=\d[hT]))(?<!\d\.)({DIGITS})(?=[{L
 """Number in a text, with or without a unit: ``42ms``, the ``30`` of ``14h30``; not in ``v3``, ``a1b2c3d``."""
 _DIGIT_RUN = lazy_pattern(r"\d+")
 _NEIGHBOURS = lazy_pattern(r"(?<!\d)(\d{1,4})(?=(\D{1,20})(\d{1,4})(?!\d))")
-"""Number, followed by a short text and another number. The match ends before the text, so that the second number may
-begin the next pair."""
+"""Number before a short text and another number. The match ends before the text, as the second may begin a pair, too.
+"""
 _MONTH = lazy_pattern(r"[^\W\d_]{2}|[^\W\d_]\W?[^\W\d_]")
 """Letters that may name a month: ``März``, ``มี.ค.``; not ``年``."""
 _DAY_AND_MONTH = lazy_pattern(r"(\d{1,2})\.(0?[1-9]|1[0-2])\.(?!\d)")
@@ -158,8 +157,7 @@ def without_figures(text: str) -> str:
 
 
 def _pieces(run: str) -> list[str]:
-    """Return each pair of characters of a run in a script without blanks; another run as it is, if it is longer than
-    one character."""
+    """Return each pair of characters of a run in a script without blanks; of other runs the run, if longer than one."""
     if not _IS_UNSPACED.match(run):
         return [run] if len(run) > 1 else []
     return [run[at : at + 2] for at in range(len(run) - 1)]
@@ -179,8 +177,7 @@ URL_CHARACTERS = 2_048
 
 _URL = rf"https?://[^\s\"'<>`|\\^{{}}\[\]()]{{1,{URL_CHARACTERS}}}"
 _PATH = r"(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\](?=[\w.@-]))?(?:[\w.@+%$-]{1,99}+[/\\])++[\w.@+%$*-]*|[/~]\w[\w.-]+"
-"""Path: ``src/app/main.py``, ``~/.ssh``, ``C:\\a``; not ``/`` alone. Each part ends at a slash, so that the search
-never tries a part twice."""
+"""Path: ``src/app/main.py``, ``C:\\a``; not ``/`` alone. Parts end at slashes, so that none is tried twice."""
 _FILE = r"\b\w[\w-]{0,99}+(?:\.[\w-]{1,99}){0,7}\.[A-Za-z][A-Za-z0-9]{0,5}\b"
 """File name without a folder: ``package.json``, ``a.test.ts``; not ``3.14``."""
 _JOINED_WORD = r"[A-Za-z_$@#][\w$]*+(?:(?:[.:-]|::)\w++)*+|\d\w*+(?:[.:-]\w++)*+"
@@ -197,8 +194,7 @@ _RUN = lazy_pattern(
 _TOKEN = lazy_pattern(rf"(?P<path>{_PATH})|(?P<file>{_FILE})|(?P<word>{_JOINED_WORD})")
 
 _JOINED_OR_MIXED = lazy_pattern(r"[.:-]|[a-z0-9][A-Z]|[A-Z]{2}[a-z]|\d{3}")
-"""Sign of an identifier: a mark that joins words, a capital inside, a longer number: ``run-time``, ``toJson``,
-``E1234``."""
+"""Sign of an identifier, such as a joining mark or a capital inside: ``run-time``, ``toJson``, ``E1234``."""
 _LETTER = lazy_pattern(r"[A-Za-z]")
 _SEPARATORS = lazy_pattern(r"[/\\.:-]+")
 MOST_COMPONENTS = 24

@@ -28,8 +28,7 @@ _TOKEN = lazy_pattern(
     r"|(?P<word>(?:'[^']*+'?|\"(?:[^\"\\]|\\.)*+\"?|\\.|[^\s'\"\\;|&<>()])++)",
     re.S,
 )
-"""Copy of an output, comment, redirection, operator between commands, or word as written: ``2>&1``, ``# x``, ``>``,
-``&&``, ``"a b"``."""
+"""Copy of an output, comment, redirection, operator or word as written: ``2>&1``, ``# x``, ``>``, ``&&``, ``"a b"``."""
 _ASSIGNMENT = lazy_pattern(r"\w+=")
 """Beginning of a word that sets a variable: ``A=1``."""
 _OPENING = frozenset({"{", "then", "do", "else", "if", "while"})
@@ -54,8 +53,7 @@ PREPARING = frozenset(
         *("Set-Location", "Push-Location", "Write-Host", "Write-Output"),
     )
 )
-"""First words of commands that prepare a line's main command. They change the folder, wait, end a program or print a
-heading."""
+"""First words of commands before a line's main command: they change the folder, wait, end a program or print."""
 _BEFORE_ACT = {"-C": 2, "-c": 2, "--no-pager": 1}
 """Number of words of each option that git accepts before its subcommand."""
 _SENDING = frozenset({"-X", "--method", "-f", "-F"})
@@ -137,7 +135,6 @@ def commands_of(line: str) -> tuple[Command, ...]:
 
 @lru_cache(maxsize=4_096)
 def _parsed(line: str) -> tuple[Command, ...]:
-    """Return the commands of a line without here-documents."""
     commands: list[Command] = []
     # parts of the present command, until an operator ends it
     words: list[str] = []
@@ -205,7 +202,7 @@ def last_run(commands: Sequence[Command]) -> list[Command]:
 
 _NAME = lazy_pattern(r"(?!/dev/|/proc/)(?:[A-Za-z]:)?[\w./\\~@+-]{1,300}+(?<=\w)")
 """File name: ``notes``, ``a/b.md``, ``C:\\a.md``; not ``/dev/null``, ``$out``, nor text in quotes."""
-_FILE_ENDING = lazy_pattern(r"\.\w{1,12}$")
+FILE_ENDING = lazy_pattern(r"\.\w{1,12}$")
 _WRITTEN, _APPENDED = "written by a command", "appended to by a command"
 WITH_WORKTREE = "removed with its worktree"
 _IN_PLACE = lazy_pattern(r"-[a-zA-Z\d]*i.*", re.S)
@@ -234,7 +231,7 @@ def shell_changes(commands: Sequence[Command]) -> list[PathChange]:
 
 def _is_file(word: str) -> bool:
     """Return True for the name of a file, by its ending: ``a/b.md``; not ``a/b``, ``$out.md``."""
-    return _NAME.fullmatch(word) is not None and _FILE_ENDING.search(word) is not None
+    return _NAME.fullmatch(word) is not None and FILE_ENDING.search(word) is not None
 
 
 def _within(folder: str, path: str) -> str:
@@ -248,9 +245,8 @@ def _within(folder: str, path: str) -> str:
 
 
 def _changed(one: Command) -> list[PathChange]:
-    """Return the changes of the files among a command's words. Words that are no names of files are included. Examples
-    are ``sed -i _ a.py``, ``git checkout -- a.py`` and ``mv a b``; ``sed -n``, ``git checkout -b a`` and ``git rm
-    --cached a`` change no file."""
+    """Return the changes of the files among a command's words, also of words that are no names: of ``sed -i _ a.py``,
+    ``git checkout -- a.py`` and ``mv a b``; not of ``sed -n``, ``git checkout -b a`` and ``git rm --cached a``."""
     words = one.words
     operands = tuple(word.strip("\"'") for word in words[1:])
     how = ""
@@ -283,8 +279,6 @@ _SHELL = lazy_pattern(r"bash|shell|exec|run|terminal|command|python", re.I)
 """Names of tools that run commands."""
 _PROCESS = lazy_pattern(r"stdin|(?:Bash|Shell|Process|Command|Task)_?Output", re.I)
 """Names of tools that continue a running command: ``write_stdin``, ``BashOutput``."""
-_CLUSTER = "kubectl"
-"""Part of the names of tools that change a cluster, not the files that they read."""
 _LOOKS = frozenset({"view", "read", "open", "show", "list"})
 """Commands of editors that change nothing."""
 PATCHED = lazy_pattern(r"^\*\*\* (Add|Update|Delete) File: (\S.*)(?:\n\*\*\* Move to: (\S.*))?$", re.M)
@@ -293,12 +287,8 @@ _PATCHING = {"Add": "written", "Update": "edited", "Delete": "removed"}
 """Kind of change by its word in a patch."""
 _LEAD = lazy_pattern(r"^(?:cd \S+ && )+(?=\S)")
 """Changes of folder before another command: ``cd /srv/app && `` in ``cd /srv/app && npm test``."""
-LEAD_CHARACTERS = 400
-"""Number of first characters of a command that are searched for changes of folder."""
 _REMARK = lazy_pattern(r"//|/?\*|#(?!include)|--|<!--|\W*$")
 """Beginning of a comment, or a line of marks alone: ``// Load it``, ``})``."""
-ATTEMPT_CHARACTERS = 80
-"""Largest length of the line that distinguishes one edit of a file from others."""
 
 
 def read_tool(name: str, arguments: Mapping[str, Any], reading: CallReading) -> CallReading:
@@ -307,7 +297,7 @@ def read_tool(name: str, arguments: Mapping[str, Any], reading: CallReading) -> 
     commands = _commands_of_call(name, arguments, command)
     kind = _kind(name, command, commands, reading.kind)
     adds = tuple(key for key in (*_WHOLE, *_NEW, "new_source") if key in arguments)
-    lead = _LEAD.match(" ".join(command[:LEAD_CHARACTERS].split())) if command.startswith("cd ") else None
+    lead = _LEAD.match(" ".join(command[:400].split())) if command.startswith("cd ") else None
     return replace(
         reading,
         kind=kind,
@@ -326,7 +316,7 @@ def read_tool(name: str, arguments: Mapping[str, Any], reading: CallReading) -> 
 def _kind(name: str, command: str, commands: Sequence[Command], kind: CallKind) -> CallKind:
     """Return the kind of a call; `kind`: the one by general signs. A shell line has the kind ``read`` if its main
     command only reads and no command changes a file, else ``run``."""
-    if kind == "ask" or _CLUSTER in name:
+    if kind == "ask" or "kubectl" in name:  # its tools change a cluster, not the files that they read
         return "other" if kind == "write" else kind
     if _PROCESS.search(name):
         return "run"
@@ -375,19 +365,17 @@ def edit_of(call: Call) -> tuple[str, str]:
 
 
 def _tried(arguments: Mapping[str, Any], command: str) -> str:
-    """Return the first line that an edit adds, or if it adds none, the first that it replaces. A comment is returned
-    only if there is no other line."""
+    """Return the first line that an edit adds, or else replaces; a comment only if there is no other line."""
     old, new = argument(arguments, _OLD), argument(arguments, (*_NEW, "patch", "content"))
     new = new or "\n".join(line[1:] for line in command.splitlines() if line[:1] == "+")
     old_lines = {"", *map(str.strip, old.splitlines())}
     lines = [line for line in map(str.strip, new.splitlines()) if line not in old_lines]
     lines = lines or [old.strip().partition("\n")[0]]
-    return next((line for line in lines if not _REMARK.match(line)), lines[0])[:ATTEMPT_CHARACTERS]
+    return next((line for line in lines if not _REMARK.match(line)), lines[0])[:80]
 
 
 def _changes_branch(command: Command) -> bool:
-    """Return True for a command that goes to another branch: ``git switch main``, ``git checkout -b fix``; not ``git
-    checkout -- src/a.py``."""
+    """Return True for a command that goes to another branch: ``git switch main``; not ``git checkout -- src/a.py``."""
     forms = (("git", "checkout"), ("git", "switch"), ("gh", "pr", "checkout"))
     return "--" not in command.words and any(command.starts(*words) for words in forms)
 

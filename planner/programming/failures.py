@@ -44,10 +44,6 @@ HEAD_CHARACTERS = 40
 """Largest length of the words before the counts of a run."""
 HEADING_WORDS = 6
 """Number of words below which a line that ends in ":" is a heading, not a reason."""
-_INTERRUPT = "\x03"
-"""Input that stops a program, so that its exit code is no failure."""
-NO_OF_SOME = 123
-"""Exit code of ``xargs`` if a command that it ran exited with 1 to 125 (GNU)."""
 
 _ASKING = frozenset(
     (
@@ -66,18 +62,15 @@ _COUNT = lazy_pattern(
     r"(?! fixed|:? \(0 err)",
     re.I,
 )
-"""Count of tests or errors: ``12 passed``, ``1 test failed``, ``0 errors``; not ``12 errors fixed``, ``2 checks
-failing``."""
+"""Count of tests or errors: ``12 passed``, ``1 test failed``; not ``12 errors fixed``, ``2 checks failing``."""
 _FAILED = lazy_pattern(r"[=\s]{0,12}(?:--- |[A-Z]{1,20} )?(?:FAIL|FAILED|ERROR)(?=\s(?!= )|$)")
-"""Report of failure at the beginning of a line: ``FAIL\\tpkg``, ``--- FAIL: TestA``, ``BUILD FAILED``; not
-``FAILED = 3``."""
+"""Report of failure at the beginning of a line: ``FAIL\\tpkg``, ``--- FAIL: TestA``; not ``FAILED = 3``."""
 _PASSED = lazy_pattern(
     r"\s{0,8}(?:(?:PASS|OK|ok)(?=\s(?!= )|$)|BUILD SUCCESS|All \w+ pass|Exited with code 0$)"
     r"|.{0,80}\bno (?:issues|fixes)\b",
     re.I,
 )
-"""Report of success: ``ok  pkg 0.3s``, ``OK (3 tests)``, ``All checks passed!``, ``Success: no issues found``; not
-``passed = 3``."""
+"""Report of success: ``ok  pkg 0.3s``, ``All checks passed!``, ``Success: no issues found``; not ``passed = 3``."""
 _PASSED_TEST = lazy_pattern(r"\s{0,80}(?:\(pass\) |[✓✔√] |(?:--- )?PASS:? |ok \d|\S{1,200} PASSED)")
 """Line about a test that passed: ``✔ adds (3ms)``, ``--- PASS: TestA``, ``tests/test_a.py::test_b PASSED``."""
 _FAILED_TEST = lazy_pattern(
@@ -93,8 +86,7 @@ _NAMES_ERROR = lazy_pattern(
     r"(?!expect\()\S|[\w.]{1,80}(?:Error|Exception|Exit|Interrupt)$|E {3,12}\S|(?:EXECUTION )?TIMED OUT|Failed to "
     r"|CONFLICT |Diff in |Traceback |HTTP [45]\d\d: )"
 )
-"""Error with its name: ``KeyError: 'token'``, ``error[E0382]: borrow of``, ``E   assert 1 == 2``; not ``raise
-KeyError``."""
+"""Error with its name: ``KeyError: 'token'``, ``error[E0382]: borrow``, ``E   assert 1``; not ``raise KeyError``."""
 _LOCATED = lazy_pattern(
     r"\s{0,80}(?:\[[\w:.-]{1,40}\] |vet: )?[\w./\\@-]{1,200}[:(]\d{1,9}(?P<column>[:,]\d{1,9})?\)?:? {1,8}"
     r"(?!in \S{1,80}$|\+0x|\w{0,80}(?:Error|Exception)$|(?:\w{0,80}[Ww]arning|note|info)\b)[^\s:#]"
@@ -109,8 +101,7 @@ _DENIES = lazy_pattern(
     r"|\W*(?:(?:errors?|fatal|failed|failures?):?)?\W*$",
     re.I,
 )
-"""Line that shows no failure although it has a word of failure: ``found no new issues``, ``warning: a.rs is never
-read``, ``Error:`` alone."""
+"""Line with a word of failure, but without failure: ``found no new issues``, ``warning: a.rs is never read``."""
 _HEADS = lazy_pattern(r"\W*(?:error|fatal|failure|panic)s?(?: output)?:\s*$", re.I)
 """Heading above the line with the reason: ``Error:``, ``Error output:``."""
 _FRAME = lazy_pattern(
@@ -127,8 +118,7 @@ _DONE = lazy_pattern(
     r"\[[\w./-]{1,120} (?:\(root-commit\) )?[0-9a-f]{7,40}\] |\s{0,8}(?:\d+ files? changed|[✓✔√] |[A-Z][a-z]{2,20}ed\b"
     r"|HEAD is now|To )|.{0,300}https?://\S"
 )
-"""Report of a completed action: ``[main a1b2c3d] Fix``, ``2 files changed``, ``Created issue 7``, or a line with a
-URL."""
+"""Report of a completed action: ``[main a1b2c3d] Fix``, ``2 files changed``, ``Created issue 7``, or a URL."""
 
 
 class _Result:
@@ -210,9 +200,8 @@ def _has_failed(result: _Result, outcome: Outcome, verdict: Verdict | None) -> b
 
 
 def _has_run_failed(result: _Result, code: int | None, verdict: Verdict | None) -> bool:
-    """Return True if a run failed that neither the error flag nor its exit `code` reports as failed. Its verdict
-    decides. Without one, lines that no successful command prints show a failure, unless the flag or the exit code shows
-    success."""
+    """Return True if a run failed that neither the error flag nor its exit `code` reports as failed: by its verdict, or
+    if the flag and the code show no success either, by lines that no successful command prints."""
     if result.call.is_report:
         return False
     if verdict is not None:
@@ -253,13 +242,13 @@ def _is_certain(result: _Result, outcome: Outcome, report: Sequence[Statement], 
 def _is_no(result: _Result, code: int | None) -> bool:
     """Return True if an exit code is an answer, not a failure. This is so for a stopped program, for a search that
     found nothing, and for a read about which nothing complains."""
-    if _INTERRUPT in result.call.input.values():
+    if "\x03" in result.call.input.values():  # input that stops a program
         return True
     if not code:
         return False
     last, printed = last_run(result.commands), result.printed
     only_looks = all(one.words[0] in PREPARING or is_looking(one) or _asks(one) for one in last)
-    if code in (1, NO_OF_SOME) and any(map(_asks, last)):
+    if code in (1, 123) and any(map(_asks, last)):  # 123: a command that GNU's xargs ran exited with 1 to 125
         return not printed or (only_looks and not _has_signs(result))
     if result.kind != "read" or not (printed or only_looks):
         return False
@@ -336,9 +325,8 @@ def _verdict_of_run(result: _Result) -> tuple[Verdict | None, Sequence[Statement
 
 
 def _last_lines(result: _Result) -> Sequence[Statement]:
-    """Return the lines that show how a call without a verdict ended. A short result is returned whole. Of a longer run,
-    these are reports of completed actions, or else the last line. Of a longer change, search or question it is the
-    first line, and of a read none."""
+    """Return the lines that show how a call without a verdict ended: all of a short result; reports of completed
+    actions or the last line of a run; the first line of a change, search or question."""
     printed = result.printed or [one for one in result.statements if one.text.strip()]
     if len(printed) <= OUTCOME_LINES:
         return printed
@@ -406,8 +394,7 @@ def _ranked(result: _Result) -> dict[_Rank, list[Statement]]:
 
 
 def _gives_reason(line: Statement) -> bool:
-    """Return True for a line with words of failure that is no heading: ``error: These files would be overwritten:``,
-    not ``Errors found:``."""
+    """Return True for words of failure that are no heading: ``error: These files would be lost:``, not ``Errors:``."""
     heads = line.text.rstrip().endswith(":") and len(line.text.split()) < HEADING_WORDS
     return mentions_failure(line.text) and not heads
 
@@ -481,8 +468,7 @@ _RUNS_NOTHING = frozenset({"--help", "--version", "-h", "-V"})
 
 
 def check_kinds(call: Call) -> list[CheckKind]:
-    """Return the kinds of checks that a call runs, in order: two for ``make lint && make test``, none for ``git add
-    a.test.ts``."""
+    """Return the kinds of checks of a call in order: two of ``make lint && make test``, none of ``git add test.ts``."""
     kinds = map(check_kind, commands_in(call)) if call.kind == "run" else ()
     return list(dict.fromkeys(kind for kind in kinds if kind))
 

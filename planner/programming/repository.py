@@ -19,6 +19,7 @@ from planner.evidence.calls import Call, Outcome
 from planner.evidence.turns import Evidence, RecordLine, TurnEvidence, shortened
 from planner.evidence.words import PATH_MARKS
 from planner.programming.coding_tools import (
+    FILE_ENDING,
     WITH_WORKTREE,
     Command,
     PathChange,
@@ -37,8 +38,7 @@ from planner.reading.lazy import lazy_pattern
 LEAST_USES = 4
 """Smallest number of paths in a folder that may be left out of shown paths."""
 PARENT_SHARE = 1.25
-"""Factor by which a folder's parent must have more paths than the folder, for the parent to be the root in its place. A
-parent shortens each path less."""
+"""Factor by which a folder's parent must have more paths than the folder to be the root: it shortens each path less."""
 
 DEEPEST_FOLDER = 16
 """Depth below which folders are ignored, as no real path has a thousand components."""
@@ -55,8 +55,6 @@ _SCRATCH = lazy_pattern(
     r"(?:/private)?(?:/var)?/tmp/|(?:/private)?/var/folders/|.*/AppData/Local/Temp/|.*/\.claude/(?:projects|plans|jobs)/"
 )
 """Beginning of the path of a temporary file, or of a file that the agent keeps for itself."""
-_FILE_ENDING = lazy_pattern(r"\.\w{1,12}$")
-"""Ending of a file's name. A path without one may be the address of a page: ``/api/orders/7``."""
 
 
 def is_absolute(path: str) -> bool:
@@ -84,7 +82,7 @@ def file_paths(text: str) -> tuple[str, ...]:
     """Return the absolute paths of files in `text`, with repetitions; Windows paths with slashes."""
     paths = _ABSOLUTE.findall(text) if "/" in text else []
     paths += [plain_path(f"{drive}:{path}") for drive, path in _ON_DRIVE.findall(text)] if ":" in text else []
-    return tuple(filter(_FILE_ENDING.search, paths))
+    return tuple(filter(FILE_ENDING.search, paths))  # a path without an ending may be the address of a page
 
 
 def common_root(paths: Iterable[str]) -> str:
@@ -133,7 +131,6 @@ def repository_root(root: str, texts: Iterable[str]) -> str:
 
 
 def _parent(folder: str) -> str:
-    """Return the folder that contains `folder`; empty for ``/srv``."""
     return folder.rpartition("/")[0]
 
 
@@ -169,8 +166,6 @@ def _paths(turn: TurnEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 _INTERPRETER = lazy_pattern(r"(?:^|[\s;&|(/])(?:python[\d.]{0,9}|node|ruby)(?: -)?\s{0,9}$")
 """Words before a here-document that is a script: ``python3 - <<'EOF'``."""
-INTERPRETER_CHARACTERS = 40
-"""Number of characters before a here-document that are searched for an interpreter."""
 _WRITING = lazy_pattern(r"\.write(?:_text|lines)?\(|writeFile(?:Sync)?\(")
 """Part of a script that writes a file."""
 _NAMED_FILE = lazy_pattern(r"['\"]((?:~?/)?(?:[\w.@+-]+/)*[\w@+-][\w.@+-]*\.[A-Za-z]\w{0,7})['\"]")
@@ -266,8 +261,7 @@ class _Changes:
 
 
 def _is_reversal(change: FileChange, call: Call, turn_id: str) -> bool:
-    """Return True if `call` restores the text that an earlier edit replaced. That edit is then forgotten; other edits
-    are recorded."""
+    """Return True if `call` restores the text that an earlier edit replaced, and forget that edit; else record it."""
     old, new = edit_of(call)
     if not (old and new):
         return False
@@ -315,7 +309,7 @@ def _changes_by_commands(call: Call, outcome: Outcome, commands: Sequence[Comman
     if outcome.status not in ("passed", "done"):
         return
     for document in documents(call.command):
-        before = call.command[max(0, document.start - INTERPRETER_CHARACTERS) : document.start]
+        before = call.command[max(0, document.start - 40) : document.start]
         named = {*_NAMED_FILE.findall(document.text)} if _INTERPRETER.search(before) else set()
         if len(named) == 1 and _WRITING.search(document.text):
             yield PathChange(named.pop(), "edited by a command")
@@ -331,9 +325,8 @@ def _commit_or_undo(changes: _Changes, commits: bool, undoing: str, turn_id: str
 
 
 def _affected(changes: _Changes, path: str, root: str) -> list[FileChange]:
-    """Return the files that a command with the operand `path` changes: all known files in it if it ends in a slash,
-    else the file itself. A relative path is looked up in the folder `root`, too. Temporary files count only if they are
-    known."""
+    """Return the files that a command changes: all known files in the folder `path` if it ends in a slash, else the
+    file. A relative path is looked up in the folder `root`, too. Temporary files count only if they are known."""
     end = _UPWARD.sub("", path)
     if path[-1] != "/":
         files = [changes.known_path(end)]
@@ -362,8 +355,6 @@ _COMMIT = lazy_pattern(r"^\[(?:[^\s\[\]]{1,120}|detached HEAD) (?:\(root-commit\
 """Git's report of a commit: ``[main a1b2c3d] Fix the race``, ``[detached HEAD a1b2c3d] Try``; not ``[main] Fix``."""
 _LOGGED = lazy_pattern(r"^[*|\\/ ]{0,9}([0-9a-f]{7,40}) (?:\([^()\n]{1,200}\) )?(.+)$", re.M)
 """A commit in ``git log --oneline``: ``a1b2c3d (HEAD -> main) Fix the race``."""
-SHORT_HASH = 7
-"""Smallest number of digits to which git abbreviates a hash."""
 _CONFLICT = lazy_pattern(
     r"^CONFLICT \([^)\n]{1,60}\): Merge conflict in (\S.{0,250})$|^\s{0,8}both (?:modified|added): +(\S.{0,250})$"
     r"|^(?:UU|AA) (\S.{0,250})$",
@@ -444,7 +435,7 @@ def commits(evidence: Evidence) -> list[RecordLine]:
         logged = {subject: digest for digest, subject in reversed(_LOGGED.findall(text))}
         made = [one._replace(digest=_newer_digest(one.digest, logged.get(one.subject, one.digest))) for one in made]
         made += [_Commit(digest, subject, turn.turn.id) for digest, subject in _COMMIT.findall(text)]
-    last_of_hash = {one.digest[:SHORT_HASH]: one for one in made}
+    last_of_hash = {one.digest[:7]: one for one in made}  # git abbreviates a hash to seven digits
     return [
         RecordLine(f"commit {one.digest} {shortened(one.subject, SUBJECT_CHARACTERS)}", (one.turn_id,), "FACTS")
         for one in last_of_hash.values()
@@ -452,14 +443,12 @@ def commits(evidence: Evidence) -> list[RecordLine]:
 
 
 def _newer_digest(digest: str, logged: str) -> str:
-    """Return the hash `logged` of a later log if it is another hash than `digest`; else `digest`, as one of them only
-    abbreviates the other."""
+    """Return `logged`, the hash in a later log, if it is another one than `digest`, and not only shorter or longer."""
     return digest if digest.startswith(logged) or logged.startswith(digest) else logged
 
 
 def _removed_commits(command: Command) -> int:
-    """Return the number of newest commits that a command removes: 1 for ``git commit --amend``, 2 for ``git reset
-    --soft HEAD~2``."""
+    """Return the number of commits that a command removes: 1 for ``git commit --amend``, 2 for ``git reset HEAD~2``."""
     words = command.words[1:]
     if words[:1] == ("commit",):
         return int("--amend" in words)
@@ -468,8 +457,7 @@ def _removed_commits(command: Command) -> int:
 
 
 def conflicts(evidence: Evidence) -> list[RecordLine]:
-    """Return at most one line, on the files that a merge left in conflict and that no later call changed or
-    committed."""
+    """Return at most one line, on files that a merge left in conflict and no later call changed or committed."""
     unresolved: dict[str, str] = {}  # turn id by path
     for turn, call, outcome in evidence.ended_calls():
         written = tuple(changed_paths(turn, call, outcome)) if unresolved else ()

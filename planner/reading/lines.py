@@ -184,7 +184,6 @@ class Lines(Sequence[Line]):
         return [*self._at(text, [at for at in range(text.first, text.stop) if at + 1 in numbers])] if text else []
 
     def _block_text(self, block: int | None) -> BlockText | None:
-        """Return the text of one block; None if it has none."""
         at = bisect_left(self.texts, block or 0, key=attrgetter("block"))
         return self.texts[at] if at < len(self.texts) and self.texts[at].block == block else None
 
@@ -278,8 +277,7 @@ def without_indentation(texts: Sequence[str], *, viewed: bool = True) -> list[st
 
 
 def text_width(text: str) -> int:
-    """Return the number of characters in `text`. A Chinese, Japanese or Korean one counts as three: it has about as
-    many tokens as three English ones."""
+    """Return the number of characters in `text`. East Asian ones count as three, as they have about as many tokens."""
     return len(text) if text.isascii() else len(text) + 2 * len(_WIDE.findall(text))
 
 
@@ -314,8 +312,7 @@ def call_text(block: Block) -> str:
 
 
 def keys_of_call_lines(name: str, arguments: object) -> list[str]:
-    """Return the argument shown in each line of a call's text, empty for lines of short arguments and for the line
-    with a key alone."""
+    """Return the argument in each line of a call's text; empty for short arguments and for a line with a key alone."""
     keys: list[str] = []
     for part_key, text in _call_parts(name, arguments):
         keys += ["", *[part_key] * (len([*_line_starts(text)]) - 1)]

@@ -125,8 +125,7 @@ def _image_tokens(size: tuple[int, int] | None, most: int) -> int:
 
 
 def document_tokens(block: Block) -> int:
-    """Return the tokens of a document by its number of pages. If the pages cannot be counted, their number is estimated
-    from the size; it is at least one."""
+    """Return the tokens of a document by its pages, at least one, or an estimate if they cannot be counted."""
     return max(1, visible_pages(block) or len(source_data(block)) * 3 // 4 // PDF_PAGE_BYTES) * PDF_PAGE_TOKENS
 
 

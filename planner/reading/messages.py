@@ -169,8 +169,7 @@ def parsed_result(text: str) -> object:
 
 
 def readable_text(content: object) -> str:
-    """Return the text in `content` for a reader, one text a line, without images and sealed data. `content` is a text,
-    a block, or a list of these."""
+    """Return the text in `content`, a text, a block or a list of these, one a line, without images and sealed data."""
     return "\n".join(_texts(content))
 
 
@@ -179,8 +178,6 @@ _TEXT_KEYS = ("title", "url", "source", "text", "stdout", "stderr", "error_code"
 
 _LONG_KEYS = ("messages", "content", "source", "data", "text")
 """Fields of a body or message in which long media and texts may be."""
-_PLACE_DEPTH = 8
-"""Largest number of nested lists and objects in which long texts are searched."""
 _SLICE = 2**18
 """Number of characters of a text that are written as JSON at once."""
 _PLACE = re.compile(r'"\\u0000(\d{1,6})\\u0000"')
@@ -255,7 +252,7 @@ def json_pieces(value: object, **options: Any) -> Iterator[str]:
             yield '"'
 
 
-def with_places(value: Any, long: list[str], depth: int = _PLACE_DEPTH) -> Any:
+def with_places(value: Any, long: list[str], depth: int = 8) -> Any:
     """Return `value` with a mark instead of each long text, and add the texts to `long`; a mark contains the index
     there. `depth`: number of nested lists and objects in which texts are searched."""
     if isinstance(value, str) and len(value) > _SLICE:
@@ -287,7 +284,6 @@ def unmarked(message: Message) -> Message:
 
 
 def _unmarked(content: Sequence[Any]) -> list[Any]:
-    """Return content blocks without their cache marks."""
     return [_unmarked_block(item) if isinstance(item, dict) else item for item in content]
 
 
@@ -427,8 +423,7 @@ def _holds_fixed(message: Message) -> bool:
 
 
 def _is_notice(message: Message) -> bool:
-    """Return True for a system message of text alone, which is not needed if it is repeated later. A system message
-    that changes the tools is needed."""
+    """Return True for a system message that may be repeated: of text alone, as one that changes the tools is needed."""
     return message["role"] == "system" and all(block["type"] == "text" for block in blocks(message))
 
 
@@ -473,7 +468,6 @@ def _is_thought(message: Message) -> bool:
 
 
 def _kind(first: Message) -> TurnKind:
-    """Return the kind of a turn by its first message."""
     kinds = {block["type"] for block in blocks(first)}
     if is_compacted(first):
         return "other"
@@ -516,7 +510,6 @@ def prefix_digests(digests: Sequence[str], start: int = 0) -> Iterator[str]:
 
 
 def _joined_digest(digests: Sequence[str]) -> str:
-    """Return the digest of messages with these digests."""
     return f"sha256:{_digits(hashlib.sha256(''.join(digests).encode()))}"
 
 

@@ -79,16 +79,14 @@ _BARE = rf"({_NAME}(?i:_base|_value)?(?:=|:[ ])){_VALUE}(?![(\[])"
 """Value without quotes after a name: ``DB_PASSWORD=hunter22``; not ``token=get_token()``. A name in code matches, too,
 but is not replaced, as it matches `CODE`."""
 _ASSIGNED = rf"({_NAME}[ ]{{1,9}}[=:][ ]{{1,9}})(?=[A-Za-z+/]{{0,99}}[0-9])[A-Za-z0-9+/]{{16,}}+={{0,2}}(?![\w.(\[])"
-"""Value in the letters of base64 after a name and blanks: ``aws_secret_access_key = wJalr/K7…``; not
-``token = first_token2``."""
+"""Value in letters of base64 after a name and blanks: ``secret_access_key = wJalr/K7…``; not ``token = token2``."""
 _MIXED = r"(?=[^\s\"']{0,99}(?:[0-9]|[a-z][A-Z]|[A-Z]{2}[a-z]))"
 """Beginning of a value with a digit, or with letters of both cases other than one capital at its start."""
 _SHORT_NAME = (
     rf"((?:[_.-](?i:pass|auth|key|pat)|\b(?:pass|auth)){_QUOTE}?\s?[=:]\s?{_QUOTE}?"
     rf"|(?i:auth|credentials?){_QUOTE}?\s?[=:]\s?[(\[]\s?{_QUOTE}?[^\s,\"']{{1,60}}{_QUOTE}?,\s{{0,3}}{_QUOTE}?){_MIXED}{_VALUE}"
 )
-"""Value after a short name: ``SMTP_PASS=q1w2e3r4``, ``auth=("bob", "q1w2e3r4")``; not ``PASS: TestX`` or
-``cache_key=rows``."""
+"""Value after a short name: ``SMTP_PASS=q1w2e3r4``, ``auth=("bob", "q1w2e3r4")``; not ``cache_key=rows``."""
 _ELEMENT = (
     rf"(<(?:[\w.-]{{0,40}}[.:-])?{_NAME}>\s?|{_NAME}{_QUOTE}\s{{1,9}}value={_QUOTE})"
     rf"{_PLACEHOLDER}[^\s<\"]{{4,}}(?=\s?[<\"])"
@@ -107,8 +105,7 @@ _GAP = r"(?:[^A-Za-z\\]|\\{1,15}(?:[nrt]|u[0-9a-f]{4})|(?<=[0-9])m){1,24}"
 NETRC = lazy_pattern(rf"(\blogin\s{{1,9}}\S{{1,99}}{_GAP}password\s{{1,9}}){_VALUE}")
 """Password in a netrc file, on the line of its login or after it."""
 _USER = rf"((?<!\S)(?:-[uU]|--user|--proxy-user)[ =]?[\"']?(?:[\w.@+-]{{1,99}}|\[secret\])[:%]){_VALUE}"
-"""Password after a user: ``curl -u admin:q1w2e3r4``. ``docker run -u 1000:100000`` matches, too, but is not replaced,
-as a number matches `CODE`."""
+"""Password after a user: ``curl -u admin:q1w2e3r4``; also ``docker run -u 1000:100000``, which stays as a number."""
 _PROGRAM = (
     rf"({_START}(?:(?:mysql|mysqldump|mariadb|mysqladmin)\b[^\n|;&]{{0,99}}?\s-p|sshpass\s{{1,9}}-p\s?[\"']?"
     rf"|login\b[^\n|;&]{{0,99}}?\s-p\s{{1,9}}[\"']?|IDENTIFIED\s(?:WITH\s\w{{1,40}}\s)?BY\s(?:PASSWORD\s)?[\"']"
@@ -116,8 +113,7 @@ _PROGRAM = (
     rf"|(?<!\S)-pass(?:in|out)?\spass:|AUTH\s(?=\S{{0,99}}[0-9])"
     rf"|echo\s[\"']?(?=\S{{6,200}}\s?\|[^\n]{{0,60}}--password-stdin)){_VALUE}"
 )
-"""Argument of a program: ``mysql -u root -pq1w2e3r4``, ``docker login -u bob -p q1w2e3r4``, ``IDENTIFIED BY
-'q1w2e3r4'``."""
+"""Argument of a program: ``mysql -u root -pq1w2e3r4``, ``IDENTIFIED BY 'q1w2e3r4'``."""
 _WORD = lazy_pattern(
     rf"({_NAME}=)(?!(?i:undefined|string)\b)(?!\w{{0,99}}{_NAME})(?:[A-Za-z]{{6,}}|[0-9]{{6,}})(?=[\s&;\"'`<]|$)"
 )
@@ -239,8 +235,6 @@ _ID_PREFIXES = (
     " pr price prod prrc proj re req resp rs run sess session sha256 sha384 sha512 src sub task thread toolu tx user"
 )
 """Prefixes of ids that are no secrets: ``toolu_01…``, ``pi_3Mt…``, ``sha256-…``."""
-_NODE_ID = "kwDO"
-"""Beginning of the random part of GitHub's node ids, which are no secrets: ``PR_kwDO…``."""
 _REST = re.compile(rb"[A-Za-z0-9_]*")
 """End of a secret that is longer than a rule expects."""
 _WORD_ENDS = bytes.maketrans(b"<>" + bytes(range(128, 256)), b" " * 130)
@@ -253,15 +247,13 @@ _KEY_MARK = lazy_pattern(r"(-----(?:BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLO
 _MARKS = lazy_pattern(r"(?:\[secret\]){2,}")
 """Neighbouring marks of secrets, which become one."""
 _LONGEST_KEY = 2**15
-"""Largest number of characters between the first and last line of a key; a PGP key with its signatures has a third of
-that."""
+"""Largest number of characters from a key's first to its last line; a signed PGP key has a third of that."""
 _KEY_PIECE = lazy_pattern(
     r"(?<![\w./-])[\w./-]{1,99}[:-]\d{1,7}[:-]|(?:\x1b|\\u001b)\[[\d;]{0,9}m|\\(?:u[0-9a-f]{4}|[a-z])|([A-Za-z0-9+/]+={0,2})"
 )
 """Piece of a key without its first or last line: base64 (the group), or a mark of a viewer, a terminal or JSON."""
 _NO_KEY = lazy_pattern(r"[A-Z]?[a-z]*|[A-Z]+|[+/=]+")
-"""Piece of base64 characters that is a word or a mark, so that a key without its last line ends before it: ``done``;
-not ``MIIEow``."""
+"""Word or mark at which a key without its last line ends: ``done``; not ``MIIEow``, a piece of base64."""
 _MOST_FIELDS = 40
 """Largest number of other pieces, such as names of fields, before a key that began in an earlier text."""
 _FAR_PIECE = lazy_pattern(r"(?=[^A-Z]*[A-Z])(?=[^a-z]*[a-z])(?=[^0-9]*[0-9]).{16}")
@@ -454,8 +446,7 @@ class _Redaction:
         return line
 
     def _hidden(self, match: re.Match[str]) -> str:
-        """Return the first group of a match, which is a name or absent, and a mark instead of the rest; collect the
-        rest."""
+        """Return the first group of a match, a name or nothing, with a mark in place of the rest; collect the rest."""
         name = (match[1] or "") if match.re.groups else ""
         self.collected.append(match[0][len(name) :])
         return name + MARK
@@ -465,8 +456,7 @@ class _Redaction:
         return match[0] if CODE.fullmatch(match[0], len(match[1])) else self._hidden(match)
 
     def _token(self, match: re.Match[str]) -> str:
-        """Return a match of `_LONG` with a mark instead of the word if a part after its prefix is random; else
-        unchanged."""
+        """Return a match of `_LONG` with a mark instead of the word if a part after its prefix is random."""
         first, *others = _PARTS.split(match[1])
         if f" {first.lower()} " in f" {_ID_PREFIXES} " or not any(map(_is_random, others)):
             return match[0]
@@ -546,7 +536,9 @@ def _is_random(part: str) -> bool:
     has_digit = any(map(str.isdigit, part))
     has_both_cases = not (part.islower() or part.isupper())
     least_length = _LEAST_OF_BOTH_CASES if has_both_cases else _LEAST_OF_ONE_CASE
-    if len(part) < least_length or not (has_digit or has_both_cases) or part.isdigit() or part.startswith(_NODE_ID):
+    if part.startswith("kwDO"):  # an id of GitHub: ``PR_kwDO…``
+        return False
+    if len(part) < least_length or not (has_digit or has_both_cases) or part.isdigit():
         return False
     if not has_digit:
         word_share = 0.4

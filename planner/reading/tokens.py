@@ -50,8 +50,7 @@ if TYPE_CHECKING:
 _GPT_VERSION = lazy_pattern(r"\bgpt-(\d{1,2})(?:\.(\d{1,2}))?(?![\d.])")
 """Version in the name of a GPT model: ``gpt-6.2-sol``, ``openai/gpt-7``; not ``gpt-3.5.1``."""
 _VERSION = lazy_pattern(r"claude\D{0,40}?(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?")
-"""Version in the name of a Claude model: ``claude-opus-5-5``, ``claude-3.5-sonnet``; not the date in
-``claude-opus-4-20250514``."""
+"""Version in the name of a Claude model, ``claude-3.5-sonnet``; not the date in ``claude-opus-4-20250514``."""
 _SMALL_LINE = lazy_pattern(r"sonnet|haiku")
 _BARE_NAME = lazy_pattern(r"(?:.*/|.*\banthropic\.|[a-z-]+:)?([^/@\[]+?)(?:-v\d+(?::\d+)?)?(?:[@\[][^/]*)?", re.S)
 """Model's own name in ``openai/gpt-6-sol``, ``openai:gpt-6-sol``, ``us.anthropic.claude-opus-5-5-v1:0``,
@@ -191,9 +190,7 @@ After other characters it is 0.15. Fitted to agent transcripts: a word after a s
 LONG_WORD = 14
 """Length of a word above which each four letters count as one more token: few words of the vocabulary are longer."""
 _PACKED = lazy_pattern(r"(?=[A-Za-z+=]{0,23}\d)[A-Za-z0-9+=]{24,}")
-"""Base64 or a digest; not a long name without digits, nor a path."""
-_PACKED_TOKENS = 0.7
-"""Tokens for each character of base64, digests and the like."""
+"""Base64 or a digest, with 0.7 tokens for each character; not a long name without digits, nor a path."""
 
 _WIDE = (
     (0x0, 0.4), (0x80, 2.0), (0xA0, 0.4), (0x180, 2.0), (0x370, 0.4), (0x530, 2.0), (0x590, 0.4), (0x700, 2.0),
@@ -246,10 +243,9 @@ def _pieces() -> regex.Pattern[str]:
 
 
 def estimate_tokens(text: str) -> int:
-    """Return the approximate number of o200k tokens in `text`; measured 1.03 to 1.22 of the true count on agent
-    transcripts."""
+    """Return the approximate number of o200k tokens in `text`; measured 1.03 to 1.22 of the true count in sessions."""
     packed = sum(map(len, _PACKED.findall(text)))
-    return math.ceil(_PACKED_TOKENS * packed + sum(map(_piece_tokens, _pieces().findall(_PACKED.sub("", text)))))
+    return math.ceil(0.7 * packed + sum(map(_piece_tokens, _pieces().findall(_PACKED.sub("", text)))))
 
 
 @lru_cache(maxsize=65536)
@@ -277,8 +273,7 @@ def _piece_tokens(piece: str) -> float:
 MESSAGE_OVERHEAD = 3
 """Tokens of a block in addition to its content, for role, type and id; providers add 3 to 4 for a chat message."""
 _SLICE_CHARACTERS = 65_536
-"""Length of the slices in which longer texts are encoded: tiktoken's splitter overflows its stack on megabytes of
-blanks."""
+"""Length of the slices of longer texts: tiktoken's splitter overflows its stack on megabytes of blanks."""
 MOST_REMEMBERED = 2**18
 """Largest number of remembered counts, of about 100 bytes each: more than the lines that fit a window."""
 _REGISTERED: dict[str, Callable[[str], int]] = {}
