@@ -305,7 +305,7 @@ def _names(analysis: Analysis) -> Iterator[_Item]:
                 ):
                     again[name] = turn_id
     keys = {key for _, call, _ in evidence.ended_calls() for key in call.input}
-    weights = relevance.weights_by_name()
+    weights = dict(zip(relevance.names, relevance.weights, strict=True))
     likely = sorted(again.keys() - keys, key=lambda name: (-weights[name], name))
     for name in filter(_LETTERS.search, likely):
         yield _Item("name", again[name], evidence.shown(name), (name, evidence.shown(name)))

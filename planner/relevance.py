@@ -53,10 +53,6 @@ class Rows:
             bounds.append(len(places))
         return cls(places, bounds)
 
-    def __iter__(self) -> Iterator[array[int]]:
-        """Iterate over the lines, each with the places of its names."""
-        return (self.between(at, at + 1) for at in range(len(self.bounds) - 1))
-
     def between(self, first: int, stop: int) -> array[int]:
         """Return the places of the names in the lines from index `first` up to, but not including, `stop`."""
         return self.places[self.bounds[first] : self.bounds[stop]]
@@ -164,7 +160,8 @@ class Occurrences:
         number of characters of the history before the turn."""
         rows, number = self.rows[turn.turn.id], turn.turn.number
         if not self.parts.keys().isdisjoint(rows.places):
-            rows = self.rows[turn.turn.id] = Rows.of(map(self._with_parts, rows))
+            lines_of_turn = [rows.between(at, at + 1) for at in range(len(rows.bounds) - 1)]
+            rows = self.rows[turn.turn.id] = Rows.of(map(self._with_parts, lines_of_turn))
         lines, turns, last_turns, last_written, last_offsets, writers, _ = self.columns
         for text in turn.lines.texts:
             written, bit = text.part in ("assistant", "call"), _BITS.get(text.part, 0)
@@ -260,10 +257,6 @@ class Relevance:
         """Return the names in a turn's lines from index `first` up to, but not including, `stop`. A name is repeated
         for each line that contains it."""
         return [self.names[place] for place in self.rows[turn_id].between(first, stop)]
-
-    def weights_by_name(self) -> dict[str, float]:
-        """Return the weight of each name."""
-        return dict(zip(self.names, self.weights, strict=True))
 
     def of_turn(self, turn_id: str) -> float:
         """Return the relevance of all lines of a turn together."""
@@ -575,11 +568,12 @@ class _Turn:
 
     def news(self, numbers: Iterable[int]) -> tuple[int, ...]:
         """Return those of `numbers` whose lines are picked already or repeat no kept line."""
-        return tuple([number for number in numbers if number in self.picked or not self._is_repeated(number)])
-
-    def _is_repeated(self, number: int) -> bool:
-        names, part = self.rows.between(number - 1, number), self.lines.text_at(number - 1).part
-        return self._kept_texts.repeats(names, partial(self.lines.text, number), part)
+        new: list[int] = []
+        for number in numbers:
+            names, part = self.rows.between(number - 1, number), self.lines.text_at(number - 1).part
+            if number in self.picked or not self._kept_texts.repeats(names, partial(self.lines.text, number), part):
+                new.append(number)
+        return tuple(new)
 
     def pick_lines(self, numbers: Iterable[int]) -> None:
         """Record the lines with these `numbers` as picked, so that their names add nothing to the worth of others."""

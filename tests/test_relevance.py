@@ -47,7 +47,8 @@ def test_what_the_agent_wrote_lately_is_likelier_to_be_named_again_than_what_onl
     call = {"type": "tool_use", "id": "a", "name": "Read", "input": {"path": "src/called_name.py"}}
     result = {"type": "tool_result", "tool_use_id": "a", "content": "import printed_name\n"}
     messages = [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
-    weights = analyze([{"role": "user", "content": "Go on with 4711."}, *messages]).relevance.weights_by_name()
+    relevance = analyze([{"role": "user", "content": "Go on with 4711."}, *messages]).relevance
+    weights = dict(zip(relevance.names, relevance.weights, strict=True))
     assert weights["src/called_name.py"] > weights["printed_name"] > weights["4711"]
 
 

@@ -309,9 +309,9 @@ def _occurs(name: str, text: str) -> bool:
 def _whole(name: str) -> re.Pattern[str]:
     """Return a pattern for `name` between boundaries: it finds neither ``a.py`` in ``aa.py`` nor ``/a`` in ``b/a``."""
     before = after = ""
-    if name[0] in _JOINING or _is_word(name[0]):
+    if name[0] in _JOINING or _COMPONENT.match(name[0]):
         before = rf"(?<![{WORD}{_JOINING.get(name[0], '')}])"
-    if _is_word(name[-1]):
+    if _COMPONENT.match(name[-1]):
         after = rf"(?![{WORD}])"
     if name[0].isdigit() and name[-1].isdigit():
         before, after = rf"{before}(?<!\d[.,])", rf"{after}(?!,\d)"
@@ -323,10 +323,6 @@ def _whole(name: str) -> re.Pattern[str]:
 _JOINING = dict.fromkeys("/\\~", r"/\\~.-") | {".": "~.-", "-": "~.-"}
 """Characters besides letters and digits that must not precede a name, by its first one: ``/a`` is not whole in ``./a``.
 """
-
-
-def _is_word(character: str) -> bool:
-    return _COMPONENT.match(character) is not None
 
 
 _NOTHING = NameIndex(())

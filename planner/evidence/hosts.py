@@ -281,18 +281,10 @@ def is_host_text(text: str) -> bool:
     return _HIDDEN in own and not own.strip(_NOTHING)
 
 
-class Answered(NamedTuple):
-    """Tool whose call a result answers."""
+def attributed(lines: Lines, results: Mapping[int, tuple[str, bool]] = MappingProxyType({})) -> Lines:
+    """Return the `lines` of one turn, each with its source. A tool's output in the user's message becomes a result.
 
-    tool: str
-    is_error: bool
-    """True if the result has the error flag."""
-
-
-def attributed(lines: Lines, results: Mapping[int, Answered] = MappingProxyType({})) -> Lines:
-    """Return the `lines` of one turn, each with its source; `results`: the tools of the results, by index of the block.
-
-    A tool's output in the user's message becomes a result.
+    `results`: name of the tool and error flag of each result, by the index of its block.
     """
     texts = tuple(
         [
@@ -303,17 +295,17 @@ def attributed(lines: Lines, results: Mapping[int, Answered] = MappingProxyType(
     return replace(lines, texts=texts, sources=_corrected_sources(texts, results))
 
 
-def _corrected_sources(texts: Sequence[BlockText], results: Mapping[int, Answered]) -> dict[int, Source]:
+def _corrected_sources(texts: Sequence[BlockText], results: Mapping[int, tuple[str, bool]]) -> dict[int, Source]:
     """Return by number the sources of lines that are not from the sender of their block."""
     sources: dict[int, Source] = {}
     users_block_before = ""
     for block in texts:
         if block.source == "user":
-            result_before = results.get(block.block - 1)
-            is_template = result_before is not None and result_before.tool in _TEMPLATE_TOOLS
+            tool_before, _ = results.get(block.block - 1, ("", False))
+            is_template = tool_before in _TEMPLATE_TOOLS
             sources |= _sources_in_message(block, is_template, users_block_before)
             users_block_before = block.text
-        elif (result := results.get(block.block)) is not None and (answer := _answer(result, block.text)):
+        elif block.block in results and (answer := _answer(*results[block.block], block.text)):
             numbered = zip(count(block.first + 1), pairwise(block.bounds))
             stop_of_answer = answer.stop + 1  # with the line break after it
             sources |= {
@@ -382,12 +374,12 @@ def _own_arguments(template: str, arguments: str) -> str:
     return "\n".join(lines) + template[end:]
 
 
-def _answer(result: Answered, text: str) -> _Span | None:
-    """Return the lines of the user's answer or refusal in `text`, a result; None without one. At most
-    `ANSWER_CHARACTERS` of the user's words are included."""
-    marks_of_openings = _REFUSALS if result.is_error else dict.fromkeys(_ANSWERS.get(result.tool, ()), ())
+def _answer(tool: str, is_error: bool, text: str) -> _Span | None:
+    """Return the lines of the user's answer or refusal in `text`, a result of `tool`; None without one. At most
+    `ANSWER_CHARACTERS` of the user's words are included. `is_error`: the error flag."""
+    marks_of_openings = _REFUSALS if is_error else dict.fromkeys(_ANSWERS.get(tool, ()), ())
     opening = next((form for form in marks_of_openings if text.startswith(form)), None)
-    if opening is None or _STRANGERS.search(result.tool):
+    if opening is None or _STRANGERS.search(tool):
         return None
     marks = marks_of_openings[opening] or (opening,)
     starts = [at + len(mark) for mark in marks if (at := text.find(mark, 0, REFUSAL_CHARACTERS)) >= 0]

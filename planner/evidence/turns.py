@@ -35,7 +35,6 @@ from planner.evidence.calls import (
 )
 from planner.evidence.grounding import NameIndex
 from planner.evidence.hosts import (
-    Answered,
     Choice,
     answered_offer,
     attributed,
@@ -433,8 +432,8 @@ def _read_turn(
     calls = calls_of(
         history, turn, uses, lambda name, arguments: field.read_call(name, arguments, read_call(name, arguments))
     )
-    results = [(call.result_block, Answered(call.name, call.is_error)) for call in calls]
-    lines = attributed(turn_lines(history, turn), {block: of for block, of in results if block is not None})
+    results = {call.result_block: (call.name, call.is_error) for call in calls if call.result_block is not None}
+    lines = attributed(turn_lines(history, turn), results)
     read = lines.to_read()
     all_statements = [
         one._replace(text=without_escapes(one.text)) if "\x1b" in one.text else one for one in statements(read)

@@ -220,8 +220,8 @@ def specifics_of(text: str) -> list[str]:
                 names[run] = None
         elif run:
             for match in _TOKEN.finditer(run):
-                name = match.group().rstrip(_TRAILING)
-                if name not in names and _is_specific(match.lastgroup, name):
+                name, is_word = match.group().rstrip(_TRAILING), match.lastgroup == "word"
+                if name not in names and (_is_identifier(name) if is_word else len(name) >= 4 and _LETTER.search(name)):
                     names[name] = None
     return list(names)
 
@@ -239,24 +239,14 @@ def parts_of(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((name, *runs)))
 
 
-def _is_specific(group: str | None, text: str) -> bool:
-    """Return True for a match of `_TOKEN` that is a specific; `group`: the name of the group that matched."""
-    if group in ("path", "file"):
-        return len(text) >= 4 and _LETTER.search(text) is not None
-    return _is_identifier(text)
-
-
 def _is_identifier(text: str) -> bool:
     """Return True for a number of three digits, or a word that no dictionary contains. Such a word has an underscore, a
     capital inside or digits, or consists of words joined by ``.``, ``:`` or ``-``."""
-    if text.isdigit():
-        return len(text) >= 3
-    if len(text) < 4:
-        return False
+    if text.isdigit() or len(text) < 4:
+        return text.isdigit() and len(text) >= 3
     inner = text.strip("_$@#")
-    if "_" in inner or _JOINED_OR_MIXED.search(inner):
-        return True
-    return inner.isupper() and any(map(str.isdigit, inner))
+    is_joined = "_" in inner or _JOINED_OR_MIXED.search(inner) is not None
+    return is_joined or (inner.isupper() and any(map(str.isdigit, inner)))
 
 
 @lru_cache(maxsize=64)
