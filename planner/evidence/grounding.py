@@ -186,15 +186,17 @@ class NameIndex:
 
     def _holds_whole(self, name: str) -> bool:
         """Return True if the source contains `name` as a whole name, or a hash that begins with it."""
-        components = {component.casefold() for component in _COMPONENT.findall(name)}
-        in_first_texts = (_occurs(name, text[:QUICK_CHARACTERS]) for text in self._texts[:QUICK_TEXTS])
-        if not components or any(in_first_texts) or name in self._hashes:
+        components = {*map(str.casefold, _COMPONENT.findall(name))}
+        for text in self._texts[:QUICK_TEXTS] if components else ():
+            if name in text[:QUICK_CHARACTERS] and _whole(name).search(text[:QUICK_CHARACTERS]):
+                return True
+        if not components or name in self._hashes:
             return True
         # a token with the whole name has all its components, so those with the rarest one are enough
         tokens = min((self._tokens.get(component, []) for component in components), key=len)
         if name.isalpha() or _SIMPLE_ID.fullmatch(name):
             name, tokens = name.casefold(), [token.casefold() for token in tokens]
-        return any(_occurs(name, token) for token in tokens)
+        return any(name in token and _whole(name).search(token) for token in tokens)
 
     def holds_figure(self, digits: str) -> bool:
         """Return True if the source contains the number `digits`, in any form.
@@ -298,11 +300,6 @@ def _labelled_numbers(text: str) -> Iterator[tuple[str, int, str]]:
     for match in _LABELLED.finditer(searched):
         kind = next(kind for kind, word in match.groupdict().items() if word)
         yield kind, int(match[match.lastindex or 0]), text[slice(*match.span())]
-
-
-def _occurs(name: str, text: str) -> bool:
-    """Return True if `text` contains `name` between boundaries."""
-    return name in text and _whole(name).search(text) is not None
 
 
 @lru_cache(maxsize=4_096)

@@ -120,7 +120,7 @@ def listed_in(digits: str, values: set[str]) -> list[str]:
     """Return the numbers in `digits` if it may be a list of several: ``12,15,18``, ``14.03.2026``; else an empty list:
     ``1.36``, ``1,290``. `values`: those that `digits` may have as one number."""
     is_list = not values or " " in digits or ("," in digits and not any(map(str.isdigit, values)))
-    return numbers_in(digits) if is_list else []
+    return [*map(short_number, _DIGIT_RUN.findall(digits))] if is_list else []
 
 
 def values_in(text: str) -> set[str]:
