@@ -21,7 +21,7 @@ OWN_WORDS_SHARE = 0.5
 views keep .60 of the entities that CompactBench's chats ask for, with two fifths .96."""
 LEAST_WORDS_TOKENS = 400
 """Tokens of typed words that stay at any target, however small: a few sentences."""
-PAGE_FACTOR = 0.5
+PAGE_FACTOR = 0.2
 """Factor for both limits if a model wrote the brief, which repeats the user's demands in fewer words. At a tenth of
 their size, four short sessions of talk answered 48 of 66 questions with it, and 42 without it."""
 ENDS_SHARE = 0.25

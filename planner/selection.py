@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from itertools import accumulate, takewhile
 from typing import Any, NamedTuple
@@ -35,7 +35,7 @@ from planner.rules import effects_records
 
 STEPS: tuple[Strategy, ...] = ("keep", "summarize", "reference", "drop")
 """Strategies, the strongest first."""
-BRIEF_SHARE = 0.8
+BRIEF_SHARE = 0.9
 """Share of the free room that a planner is asked to fill with its brief. The rest is for exact lines, and for a brief
 that is too long, as a planner cannot count tokens exactly.
 
@@ -44,7 +44,7 @@ On two sessions of 220,000 tokens, 11,000 more tokens of lines answered .03 more
 """
 LEAST_SHARE_BY_RULES = 0.2
 """Smallest share of the target for brief and filling lines together if rules plan, however many failures stay."""
-LEAST_SHARE_BY_MODEL = 0.3
+LEAST_SHARE_BY_MODEL = 0.5
 """Smallest share of the target for brief and filling lines together if a model plans."""
 RECORD_SHARE = 0.25
 """Largest size of the record of effects, as a share of the room for brief and filling lines."""
@@ -139,8 +139,10 @@ def recorded_turns(request: PlanRequest, least_tokens: float) -> list[str]:
 
 
 def least_tokens(request: PlanRequest) -> int:
-    """Return the tokens of ``request.history`` that always stay: the live tail and pinned parts."""
+    """Return the tokens of ``request.history`` that stay beside a model's brief: the live tail and pinned parts. Lines
+    of failures, and of later successes, do not count, as the brief is asked to replace them."""
     selecting = _Selecting(request, Proposal({}, Provenance(planner="none")), None)
+    selecting.pinned = replace(selecting.pinned, failures={}, successes={})
     return int(selecting.take_least(selecting.turns) * request.counter.scale)
 
 
