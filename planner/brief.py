@@ -53,8 +53,10 @@ characters counts as a word."""
 MOST_LONGER = 2
 """Largest length of a sentence that replaces a quotation of a part of it, as a multiple of the part's length."""
 
-CARRIED_SHARE = 0.5
-"""Share of the words of a decisive line that a statement must contain to replace it."""
+CARRIED_NAMES, CARRIED_WORDS = 1 / 2, 1 / 3
+"""Shares of the names and of the other words of a decisive line that a statement must contain to replace it. With all
+names and half of the words, short statements such as ``e109: KONFLIKT, only its organizer may (t10)`` replaced nothing,
+so that both stayed."""
 
 _CITED = lazy_pattern(r"(?<!\s)\s*+\((t\d{1,7}(?:\s*[,;–-]\s*t?\d{1,7})*)\)")
 """Citation: ``(t9)``, ``(t9, t14)``, ``(t9-t12)``; not ``(see t9)``."""
@@ -76,6 +78,8 @@ _OF_PROMPT = lazy_pattern(r"(?<!\s)\s*+\((?:inferred|live|kept|hint)\)", re.I)
 """Remark that a model copies from its prompt, meaningless on the page: ``(inferred)``; not ``(inferred from a.py)``."""
 _UNFINISHED = lazy_pattern(r":$|^\|.*\|$|^[-=|: ]+$")
 """Line that is no statement: ``Files changed:``, a row of a table; not ``src/a.py: edited``."""
+_JSON_KEY = lazy_pattern(r'"[^"\n]{1,60}"\s{0,4}:')
+"""Key of JSON: ``"status":``."""
 _HEADING_MARKS = lazy_pattern(r"^[#*\s]++|(?<![#*:\s])[#*:\s]++$")
 """Marks around a heading: ``## STATE:``."""
 
@@ -381,9 +385,9 @@ def _sentences_around(part: str, line: str) -> str:
 def covered_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:
     """Return the numbers of the decisive lines of failures that statements of `brief` replace, by turn id.
 
-    Entries leave these lines out. A statement replaces a line if it is under FAILED, cites the turn, and contains all
-    names and half of the other words of the line. Of several such lines of a turn, it replaces the one that it repeats
-    most.
+    Entries leave these lines out. A statement replaces a line if it is under FAILED, cites the turn, and contains
+    `CARRIED_NAMES` and `CARRIED_WORDS` of the line. Of several such lines of a turn, it replaces the one that it
+    repeats most.
     """
     covered: dict[str, frozenset[int]] = {}
     for statement in read_brief(brief):
@@ -391,26 +395,45 @@ def covered_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]
         for turn in (evidence.turns[turn_id] for turn_id in cited if turn_id in evidence.turns):
             decisive = [turn.lines[number - 1] for number in turn.decisive_lines]
             best = max(decisive, key=partial(_repeated, statement.text), default=None)
-            if best is not None and _repeated(statement.text, best).share >= CARRIED_SHARE:
+            if best is not None and _repeated(statement.text, best).share >= CARRIED_WORDS:
                 covered[turn.turn.id] = covered.get(turn.turn.id, frozenset()) | {best.number}
     return covered
+
+
+def covers_success(brief: str, turn_id: str, lines: Iterable[Line]) -> bool:
+    """Return True if a statement of `brief` replaces the `lines` with the outcome of an action in the turn `turn_id`:
+    it is under EFFECTS or FAILED, cites the turn, and contains `CARRIED_NAMES` of a line, or without names
+    `CARRIED_WORDS`."""
+    statements = [one for one in read_brief(brief) if one.heading in ("EFFECTS", "FAILED") and turn_id in one.turns]
+    return any(
+        _has_names(one.text, line) if _last_names(line.text) else _repeated(one.text, line).share >= CARRIED_WORDS
+        for line in lines
+        for one in statements
+    )
 
 
 class _Repeated(NamedTuple):
     """How much of a line a text repeats; a text that repeats more is greater."""
 
     share: float
-    """Share of the words of the line, without its names, that the text contains; 0 unless it contains all names."""
+    """Share of the words of the line, without its names and keys of JSON, that the text contains; 0 unless it contains
+    `CARRIED_NAMES`."""
     has_whole_line: bool
 
 
 def _repeated(text: str, line: Line) -> _Repeated:
     """Return how much of `line` is repeated by `text`."""
-    words = {*words_of(line.text)}.difference(*map(words_of, specifics_of(line.text)))
-    if not _last_names(line.text) <= _last_names(text):
+    words = {*words_of(_JSON_KEY.sub(" ", line.text))}.difference(*map(words_of, specifics_of(line.text)))
+    if not _has_names(text, line):
         return _Repeated(0.0, has_whole_line=False)
     share = len(words & {*words_of(text)}) / len(words) if words else 1.0
     return _Repeated(share, has_whole_line=line.text.strip() in text)
+
+
+def _has_names(text: str, line: Line) -> bool:
+    """Return True if `text` contains `CARRIED_NAMES` of the names in `line`."""
+    names = _last_names(line.text)
+    return len(names & _last_names(text)) >= CARRIED_NAMES * len(names)
 
 
 def _last_names(text: str) -> set[str]:

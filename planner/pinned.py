@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.analysis import Analysis
-from planner.brief import covered_failures
+from planner.brief import covered_failures, covers_success
 from planner.evidence import TurnEvidence
 from planner.evidence.effects import retried
 from planner.layout import leading_turn
@@ -51,7 +51,8 @@ class Pinned:
     failures: Mapping[str, frozenset[int]]
     """Numbers of the decisive lines of failures that the brief does not replace, by turn id."""
     successes: Mapping[str, frozenset[int]]
-    """Numbers of lines with the later success of a failed action, by turn id, so that the agent does not act again."""
+    """Numbers of lines with the later success of a failed action, by turn id, so that the agent does not act again;
+    without those that the brief replaces."""
     covered: Mapping[str, frozenset[int]]
     """Numbers of the decisive lines of failures that the brief replaces, by turn id."""
 
@@ -79,7 +80,11 @@ def pinned(
     failures = {
         turn_id: frozenset(turn.decisive_lines) - covered.get(turn_id, frozenset()) for turn_id, turn in turns.items()
     }
-    successes = analysis.once(_successes)
+    successes = {
+        turn_id: numbers
+        for turn_id, numbers in analysis.once(_successes).items()
+        if not (brief and covers_success(brief, turn_id, [turns[turn_id].lines[number - 1] for number in numbers]))
+    }
     live = [turn for turn in turns.values() if turn.turn.live]
     tail_fits = sum(turn.tokens for turn in live) <= window_tokens * LIVE_SHARE
     demoted = frozenset(turn.turn.id for turn in live if not tail_fits and turn.turn.kind in ("tools", "user"))

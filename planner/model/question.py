@@ -62,6 +62,8 @@ SAMPLE_LINES = 400
 ENTRIES_RATIO, TOKENS_AN_ENTRY = 0.004, 22
 """Tokens of all entries for each token of the turns that an answer is about, and tokens of one entry or fact in the
 eight answers above. With the brief and the marks of JSON, an answer has 3 % of the tokens of its turns."""
+MOST_FAILURES = 30
+"""Largest number of failures that a question lists, the newest ones."""
 CHOICE_SHARE = 0.5
 """Share of the space beside the brief for turns and lines that the planner chooses; the rules fill the rest. In eleven
 answers at a tenth of the history the rules' lines answered as many questions as all choices of models."""
@@ -303,22 +305,36 @@ def sizes_text(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> str:
     `turns`. A model can count lines and entries, so the answer is measured in them."""
     request, least, brief = basis.request, basis.least_tokens, brief_tokens(basis, turns)
     whole = request.evidence.tokens
-    stay, lines = min(whole, request.target_tokens), max(1, brief // LINE_TOKENS)
+    stay, lines = min(whole, request.target_tokens), max(1, round(brief / LINE_TOKENS))
+    characters = brief * basis.line_characters // LINE_TOKENS // 10 * 10
     over = ", more than that: nothing but the brief can be added" if least > stay else ""
     text = (
         f"The conversation has {len(basis.turns)} turns and {whole} tokens, of which at most {stay} may stay; LIVE "
         f"turns and kept lines take {least} of them{over}.\nYour answer: a brief of at most "
-        f"{lines * basis.line_characters:,} characters in all, headings not counted (about {lines} lines of "
-        f"{basis.line_characters}; a line may be longer), and beside it {_effects_phrase(basis)}"
+        f"{characters:,} characters in all, headings not counted (about {lines} lines of {basis.line_characters}; a "
+        f"line may be longer), and beside it {_effects_phrase(basis)}"
     )
     choice = choice_tokens(basis, turns)
+    failures = _failures_sentence(turns)
     if not choice:
-        return f"{text}."
+        return f"{text}.{failures}"
     entries = min(max(ENTRIES_FLOOR_TOKENS, int(_tokens(turns) * ENTRIES_RATIO)), _most_brief(request) // 2)
     most = min(entries // TOKENS_AN_ENTRY, choice // CHOSEN_ENTRY_TOKENS)
     return (
         f"{text}; at most {most} entries, which choose at most {choice} tokens of turns and lines: the space beside "
-        f"them is filled."
+        f"them is filled.{failures}"
+    )
+
+
+def _failures_sentence(turns: Sequence[TurnEvidence]) -> str:
+    """Return a sentence with the failures of `turns` that the brief is to state; empty without any."""
+    failed = [turn.turn.id for turn in turns if turn.decisive_lines and not turn.turn.live]
+    if not failed:
+        return ""
+    listed = ", ".join(failed[-MOST_FAILURES:])
+    return (
+        f"\nState under FAILED, each with its turn and the words of its error: {listed}. Lines of one that you leave "
+        f"out are added, and the brief is cut by as much."
     )
 
 
