@@ -35,7 +35,7 @@ from planner.rules import effects_records
 
 STEPS: tuple[Strategy, ...] = ("keep", "summarize", "reference", "drop")
 """Strategies, the strongest first."""
-BRIEF_SHARE = 0.9
+BRIEF_SHARE = 0.95
 """Share of the free room that a planner is asked to fill with its brief. The rest is for exact lines, and for a brief
 that is too long, as a planner cannot count tokens exactly.
 

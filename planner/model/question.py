@@ -308,22 +308,29 @@ def sizes_text(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> str:
     stay, lines = min(whole, request.target_tokens), max(1, round(brief / LINE_TOKENS))
     characters = brief * basis.line_characters // LINE_TOKENS // 10 * 10
     over = ", more than that: nothing but the brief can be added" if least > stay else ""
-    text = (
+    choice, entries = choice_tokens(basis, turns), "."
+    if choice:
+        most = min(max(ENTRIES_FLOOR_TOKENS, int(_tokens(turns) * ENTRIES_RATIO)), _most_brief(request) // 2)
+        number = min(most // TOKENS_AN_ENTRY, choice // CHOSEN_ENTRY_TOKENS)
+        entries = (
+            f"; at most {number} entries, which choose at most {choice} tokens of turns and lines: the space beside "
+            f"them is filled."
+        )
+    return (
         f"The conversation has {len(basis.turns)} turns and {whole} tokens, of which at most {stay} may stay; LIVE "
         f"turns and kept lines take {least} of them{over}.\nYour answer: a brief of at most "
         f"{characters:,} characters in all, headings not counted (about {lines} lines of {basis.line_characters}; a "
-        f"line may be longer), and beside it {_effects_phrase(basis)}"
+        f"line may be longer){entries}\n{_effects_sentence(basis)}{_failures_sentence(turns)}"
     )
-    choice = choice_tokens(basis, turns)
-    failures = _failures_sentence(turns)
-    if not choice:
-        return f"{text}.{failures}"
-    entries = min(max(ENTRIES_FLOOR_TOKENS, int(_tokens(turns) * ENTRIES_RATIO)), _most_brief(request) // 2)
-    most = min(entries // TOKENS_AN_ENTRY, choice // CHOSEN_ENTRY_TOKENS)
-    return (
-        f"{text}; at most {most} entries, which choose at most {choice} tokens of turns and lines: the space beside "
-        f"them is filled.{failures}"
-    )
+
+
+def _effects_sentence(basis: QuestionBasis) -> str:
+    """Return a sentence on the effects that are added to any brief."""
+    turn_ids = recorded_turns(basis.request, basis.least_tokens)
+    if not turn_ids:
+        return "No effect of the list below is added by itself: write those that matter."
+    since = f", since {turn_ids[-1]}" if len(turn_ids) > 1 else ""
+    return f"Added by themselves, outside of that limit: the newest {len(turn_ids)} effects of the list below{since}."
 
 
 def _failures_sentence(turns: Sequence[TurnEvidence]) -> str:
@@ -336,15 +343,6 @@ def _failures_sentence(turns: Sequence[TurnEvidence]) -> str:
         f"\nState under FAILED, each with its turn and the words of its error: {listed}. Lines of one that you leave "
         f"out are added, and the brief is cut by as much."
     )
-
-
-def _effects_phrase(basis: QuestionBasis) -> str:
-    """Return a phrase for the model on the effects that are added to any brief."""
-    turn_ids = recorded_turns(basis.request, basis.least_tokens)
-    if not turn_ids:
-        return "no effects of the list below"
-    since = f" (since {turn_ids[-1]})" if len(turn_ids) > 1 else ""
-    return f"the newest {len(turn_ids)} effects of the list below{since}"
 
 
 def choice_tokens(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> int:
