@@ -292,9 +292,9 @@ class _Cards:
         self._without_card = [False, *[True] * len(turns), False]
         """True for the place of each turn without its own card; with one more entry at either end."""
         self._texts: set[str] = set()
-        """Texts of all shown lines; below they are grouped by the part of a turn, and by the turn's id."""
+        """Texts of all shown lines; below they are grouped by the part of a turn, and those of the user by turn id."""
         self._texts_of_part: dict[str, set[str]] = defaultdict(set)
-        self._texts_of_turn: dict[str, set[str]] = defaultdict(set)
+        self._user_texts: dict[str, set[str]] = defaultdict(set)
 
     def add(self, group: LineGroup) -> bool:
         """Show the lines of `group`, and those in short gaps between shown lines; return False if all cards together
@@ -329,10 +329,11 @@ class _Cards:
         """Record the lines of `turn` with these `texts`, by number, as shown."""
         self.shown.setdefault(turn.turn.id, set()).update(texts)
         for number, text in texts.items():
-            plain = _unmarked(text)
+            plain, line = _unmarked(text), turn.lines[number - 1]
             self._texts.add(plain)
-            self._texts_of_part[turn.lines[number - 1].part].add(plain)
-            self._texts_of_turn[turn.turn.id].add(plain)
+            self._texts_of_part[line.part].add(plain)
+            if line.source == "user":
+                self._user_texts[turn.turn.id].add(plain)
 
     def _card_tokens(self, turn: TurnEvidence) -> float:
         """Return the raw tokens that a card of `turn` without lines costs: its own header, and more or fewer headers
@@ -344,7 +345,7 @@ class _Cards:
     def _is_repeat(self, turn: TurnEvidence, line: Line, text: str) -> bool:
         """Return True if `line`, which a card shows as `text`, need not be shown, as other shown text is the same.
 
-        A user's line is compared with its own turn, and is never a repeat if it is short and has a figure; a line of a
+        A user's line is compared with those of its own turn, and is never a repeat if it is short and has a figure; a line of a
         call with the header. A line of a result is compared with all lines, but others only with lines of the same
         part: an action that was announced is not one that was done.
         """
@@ -352,7 +353,7 @@ class _Cards:
         is_short = len(plain) < REPEAT_CHARACTERS
         if line.source == "user":
             is_value = is_short and any(map(str.isdigit, plain))
-            return not is_value and plain in self._texts_of_turn[turn.turn.id]
+            return not is_value and plain in self._user_texts[turn.turn.id]
         if line.number in turn.obligations:
             return False
         if line.part == "call" and is_in_header(text, self._header(turn)):

@@ -91,9 +91,23 @@ REFUSED_TWICE = [
 ]
 
 
+SAID_BY_A_TOOL_TOO = [
+    {"role": "user", "content": "Never touch the schema."},
+    {"role": "assistant", "content": [{"type": "tool_use", "id": "r", "name": "Read", "input": {"file_path": "a.py"}}]},
+    {
+        "role": "user",
+        "content": [
+            {"type": "tool_result", "tool_use_id": "r", "content": "A mutex around refresh() deadlocked."},
+            {"type": "text", "text": "A mutex around refresh() deadlocked."},
+        ],
+    },
+]
+
+
 @settings(max_examples=20)
 @given(histories(max_turns=10))
 @example(REFUSED_TWICE)
+@example(SAID_BY_A_TOOL_TOO)
 def test_failures_and_constraints_are_always_shown(messages):
     request, cards = cards_of(messages)
     assume(request.evidence.tokens < 5_000)
