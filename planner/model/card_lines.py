@@ -345,8 +345,8 @@ class _Cards:
     def _is_repeat(self, turn: TurnEvidence, line: Line, text: str) -> bool:
         """Return True if `line`, which a card shows as `text`, need not be shown, as other shown text is the same.
 
-        A user's line is compared with those of its own turn, and is never a repeat if it is short and has a figure; a line of a
-        call with the header. A line of a result is compared with all lines, but others only with lines of the same
+        A user's line is compared with those of its own turn, and is never a repeat if it is short and has a figure; a
+        line of a call with the header. A line of a result is compared with all lines, but others only with lines of the same
         part: an action that was announced is not one that was done.
         """
         plain = _unmarked(text)
