@@ -345,9 +345,9 @@ class _Cards:
     def _is_repeat(self, turn: TurnEvidence, line: Line, text: str) -> bool:
         """Return True if `line`, which a card shows as `text`, need not be shown, as other shown text is the same.
 
-        A user's line is compared with those of its own turn, and is never a repeat if it is short and has a figure; a
-        line of a call with the header. A line of a result is compared with all lines, but others only with lines of the same
-        part: an action that was announced is not one that was done.
+        A line of the user is compared with those of its own turn; it is never a repeat if it is short and has a figure.
+        A line of a call is compared with the header, and a line of a result with all lines. Others are compared only
+        with lines of the same part: an action that was announced is not one that was done.
         """
         plain = _unmarked(text)
         is_short = len(plain) < REPEAT_CHARACTERS
