@@ -69,6 +69,8 @@ _QUOTE = lazy_pattern(
 )
 """Words in quotation marks of any language: ``"no more queues"``, ``„bitte nicht“``, ``'don't touch it'``; not the
 apostrophes of ``the agents' own and the users' words``."""
+_CLAUSE_END = lazy_pattern(r"(?<=; )|(?<=[；。])")
+"""End of a clause in any script."""
 _EDGES = " .!?\"'“”„«»‘‹›「」『』"
 """Characters at either end of a quotation that do not matter for a comparison."""
 _IN_CODE = lazy_pattern(r"[=(\[{,:+]$")
@@ -218,8 +220,8 @@ def _mended(
     clause of it can stay. The finding is None if there is no fault."""
     sound, problem = _grounded(statement, evidence)
     if sound is None:
-        clauses = [clause for clause in statement.text.split("; ") if not invented(clause, evidence.names)]
-        corrected = replace(statement, text="; ".join(clauses)) if clauses else None
+        clauses = [clause for clause in _CLAUSE_END.split(statement.text) if not invented(clause, evidence.names)]
+        corrected = replace(statement, text="".join(clauses).rstrip(";； ")) if clauses else None
         if corrected == statement:  # the name is made of words of several clauses
             corrected = None
         repair = "the statement is struck" if corrected is None else "the clause that names it is struck"

@@ -53,8 +53,12 @@ _SOURCE_TOKEN = lazy_pattern(rf"[{WORD}{_MARKS}]{{1,{TOKEN_CHARACTERS}}}")
 """A run of name characters in the source: ``src/a.py:3``."""
 _COMPONENT = lazy_pattern(rf"[{WORD}]+")
 """One word of a token: ``src`` of ``src/a.py``."""
+_IN_NAME = rf"[{WORD}./\\:@#-]"
+_GROUP = rf"(?<=\d)(?<!{_IN_NAME}\d)|(?<=\d\d)(?<!{_IN_NAME}\d\d)|(?<=\d\d\d)(?<!{_IN_NAME}\d\d\d)"
+"""Place after one to three digits that begin a number: after ``1`` of ``$1 290``; not after ``SUP-221``."""
 _TOKEN = lazy_pattern(
-    rf"(?:[{WORD}{_MARKS}]|(?<=\d)[,'’](?=\d)|(?<=\d)[{BLANKS}](?=\d{{3}}(?![{WORD}]))){{1,{TOKEN_CHARACTERS}}}"
+    rf"(?:[{WORD}{_MARKS}]|(?<=\d)[,'’](?=\d)"
+    rf"|(?:{_GROUP})[{BLANKS}](?=\d{{3}}(?![{WORD}]))){{1,{TOKEN_CHARACTERS}}}"
 )
 """A run of name characters and marks that group digits in the checked text: ``src/a.py:3``, ``1,290``, ``1 290``."""
 _FIGURE = lazy_pattern(
@@ -75,8 +79,8 @@ _NO_PATH_BEFORE = lazy_pattern(r"(?:[^\s\"'`(\[{<>]|\w[\"'`])$")
 """Text before a slash that joins two words: ``€/night``, ``"a"/b``; not ``"/b``, ``(/b``."""
 _HUMPS = lazy_pattern(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
 """Capital inside a word: ``toJson``, ``HTTPServer``."""
-_PLURAL = lazy_pattern(r"[A-Z]{2,}s")
-"""A word in capitals with an ending: ``URLs``."""
+_INFLECTED = lazy_pattern(r"[A-Z]{2,}[a-z]{1,3}")
+"""A word in capitals with an ending: ``URLs``, ``POSTed``."""
 _FLAG = lazy_pattern(r"--?[a-z][\w-]*|-[A-Z]")
 """Option of a command: ``--no-verify``, ``-x``, ``-X``."""
 _HYPHENATED = lazy_pattern(rf"[{LETTERS}]+(?:-[{LETTERS}]+)+")
@@ -360,7 +364,7 @@ def _missing(token: str, before: str, source: NameIndex, *, counts: bool = True)
     `counts`: True if a whole number up to `COUNTABLE` needs no source."""
     token = token.lstrip("./") if token.startswith("...") else token
     token = token.strip("-") if token[:1] == token[-1:] == "-" else token  # ``-E-`` in ``Hall -E- Attic`` is no flag
-    name = token.rstrip(_TRAILING).lstrip("*=&+?") or token
+    name = token.rstrip(_TRAILING).lstrip("*=&+?:") or token
     if name[:1] == "/" and name[1:].isalnum() and _NO_PATH_BEFORE.search(before):
         name = name[1:]
     if numbers := _numbers_in(name):
@@ -390,7 +394,9 @@ def _missing_name(name: str, source: NameIndex) -> Iterator[str]:
     elif source.parts and (source.holds_part(name) or _is_qualified(name, source)):
         return
     elif "://" in name:
-        yield name
+        address, _, last = name.rpartition("/")
+        if not (source.holds(address) and source.holds(last)):  # its beginning and its end are enough
+            yield name
     elif "/" in name and _is_choice(name, source):
         return
     elif timestamp := _TIMESTAMP.fullmatch(name):
@@ -428,7 +434,7 @@ def _is_open_name(token: str, source: NameIndex) -> bool:
 
 def _needs_source(name: str, before: str) -> bool:
     """Return True for a name that must be in the source, False for a word; `before`: the two characters before it."""
-    if _COMPONENT.search(name) is None or name in LOOK_UPS or _PLURAL.fullmatch(name):
+    if _COMPONENT.search(name) is None or name in LOOK_UPS or _INFLECTED.fullmatch(name):
         return False
     if any(character in "0123456789/\\" for character in name) or name[0] in "~$":
         return True

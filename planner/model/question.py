@@ -54,9 +54,11 @@ BRIEF_OUTPUT_SHARE = 0.6
 LINE_TOKENS = 80
 """Tokens of one line of the brief: 160 characters in English, 80 in Chinese. A model can count lines and imitate a
 length that it sees, but cannot count words."""
-NOTE_TOKENS, DENSE_PROSE = 0.5, 1.25
-"""Tokens of one character of a brief: a fixed number (eight answers about sessions without code have .39 to .63), or if
-that is more, a multiple of the tokens of a character in the conversation's prose (there 1.23 to 1.34)."""
+DENSE_PROSE = 1.35
+"""Factor between the tokens of one character of a brief and of the conversation's prose: 1.25 to 1.45 in 24 answers
+about twelve sessions in three languages."""
+LEAST_NOTE_TOKENS = 0.3
+"""Smallest number of tokens of one character of a brief."""
 SAMPLE_LINES = 400
 """Number of lines of prose by which the tokens of a character are measured."""
 ENTRIES_RATIO, TOKENS_AN_ENTRY = 0.004, 22
@@ -123,7 +125,7 @@ class QuestionBasis:
         )
         prose = "".join(islice(spoken, SAMPLE_LINES))
         tokens_of_prose = self.request.counter.text(prose) / max(1, len(prose))
-        return round(LINE_TOKENS / max(NOTE_TOKENS, DENSE_PROSE * tokens_of_prose) / 10) * 10
+        return round(LINE_TOKENS / max(LEAST_NOTE_TOKENS, DENSE_PROSE * tokens_of_prose) / 10) * 10
 
     @lazy_property
     def statements_by_rules(self) -> Sequence[PageStatement]:

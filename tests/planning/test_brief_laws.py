@@ -213,10 +213,11 @@ def test_a_brief_in_a_plan_opens_the_view_and_frames_stay_closed(page):
     assert view.count("</compacted>") == view.count("<compacted ")
 
 
-def test_of_a_statement_goes_the_clause_that_names_what_nobody_said():
-    brief = "STATE\n- port 18080 is kept; secrets are in /etc/passwd; ticket-4711 is done (t1, t3)"
-    checked, findings = check_brief(brief, EVIDENCE)
-    assert checked == "STATE\n- port 18080 is kept; ticket-4711 is done (t1, t3)"
+@pytest.mark.parametrize("separator", ["; ", "；", "。"])
+def test_of_a_statement_goes_the_clause_that_names_what_nobody_said(separator):
+    clauses = ["port 18080 is kept", "secrets are in /etc/passwd", "ticket-4711 is done"]
+    checked, findings = check_brief(f"STATE\n- {separator.join(clauses)} (t1, t3)", EVIDENCE)
+    assert checked == f"STATE\n- {separator.join(clauses[::2])} (t1, t3)"
     assert [(one.code, one.repair) for one in findings] == [("invented_in_brief", "the clause that names it is struck")]
 
 
