@@ -404,9 +404,8 @@ def covered_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]
 
 def covers_success(brief: str, turn_id: str, lines: Iterable[Line]) -> bool:
     """Return True if a statement of `brief` replaces the `lines` with the outcome of an action in the turn `turn_id`:
-    it is under EFFECTS or FAILED, cites the turn, and contains `CARRIED_NAMES` of a line, or without names
-    `CARRIED_WORDS`."""
-    statements = [one for one in read_brief(brief) if one.heading in ("EFFECTS", "FAILED") and turn_id in one.turns]
+    it cites the turn, and contains `CARRIED_NAMES` of a line, or without names `CARRIED_WORDS`."""
+    statements = [one for one in read_brief(brief) if turn_id in one.turns]
     return any(
         _has_names(one.text, line) if _last_names(line.text) else _repeated(one.text, line).share >= CARRIED_WORDS
         for line in lines
@@ -439,8 +438,9 @@ def _has_names(text: str, line: Line) -> bool:
 
 
 def _last_names(text: str) -> set[str]:
-    """Return the names in `text`, of a path only its last part."""
-    return {name.rstrip("/").rpartition("/")[2].casefold() for name in specifics_of(text)}
+    """Return the names in `text`, of a path only its last part; figures, which count as words, are left out."""
+    names = {name.rstrip("/").rpartition("/")[2].casefold() for name in specifics_of(text)}
+    return {name for name in names if any(map(str.isalpha, name))}
 
 
 def with_record(

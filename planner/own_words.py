@@ -21,7 +21,7 @@ OWN_WORDS_SHARE = 0.5
 views keep .60 of the entities that CompactBench's chats ask for, with two fifths .96."""
 LEAST_WORDS_TOKENS = 400
 """Tokens of typed words that stay at any target, however small: a few sentences."""
-PAGE_FACTOR = 0.2
+PAGE_FACTOR = 0.1
 """Factor for both limits if a model wrote the brief, which repeats the user's demands in fewer words."""
 ENDS_SHARE = 0.25
 """Share of the room for typed words that the first and last lines of a long message may take. There are two such

@@ -113,7 +113,8 @@ def test_failures_and_constraints_are_always_shown(messages):
     assume(request.evidence.tokens < 5_000)
     for card in cards:
         shown = {line.number for line in card.lines}
-        filled = {line.number for line in card.turns[0].lines if line.text.strip() and not is_encoded(line.text)}
+        lines = (line for line in card.turns[0].lines if not is_encoded(line.text))
+        filled = {line.number for line in lines if any(map(str.isalnum, line.text))}
         if "hint: refused by the user" in card.header:  # and so a host's own words for it need not stand on each card
             filled -= card.turns[0].boilerplate_lines
         assert card.turns[0].obligations & filled <= shown

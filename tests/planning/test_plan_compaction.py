@@ -65,11 +65,13 @@ class LongBrief:
 
     def propose(self, request):
         said = "shows the same line forty times over, and it needs no further change at all now."
-        statements = [f"- Read number {number - 2} {said} (t{number})" for number in range(2, 40)]
+        statements = [
+            f"- Read {number - 2}, part {part}, {said} (t{number})" for number in range(2, 40) for part in "abc"
+        ]
         return Proposal({}, Provenance(planner="model"), brief="\n".join(["STATE", *statements]))
 
 
-@pytest.mark.parametrize("tokens", range(1_200, 2_400, 300))
+@pytest.mark.parametrize("tokens", range(1_500, 3_000, 300))
 def test_a_brief_that_is_too_long_leaves_room_for_the_frame_of_its_note(tokens):
     results = [f"line {number} of a file\n" * 40 for number in range(40)]
     messages = [{"role": "user", "content": "Read them all."}]
