@@ -44,9 +44,10 @@ On two sessions of 220,000 tokens, 11,000 more tokens of lines answered .03 more
 """
 LEAST_SHARE = 0.2
 """Smallest share of the target for brief and filling lines together, however many failures stay."""
-LEAST_BRIEF_SHARE = 0.8
-"""Smallest share of the target for a model's brief. Pages of the whole target, written freely, answered .96 of 196
-questions about twelve short sessions, pages of .4 of it .77."""
+LEAST_BRIEF_SHARE, LEAST_BRIEF_TOKENS, MOST_LEAST_SHARE = 0.5, 1_000, 0.8
+"""Smallest room for a model's brief: a share of the target, or if that is more these tokens, but at most another share
+of the target. Pages of the whole target, written freely, answered .96 of 196 questions about twelve short sessions,
+pages of .4 of it .77."""
 RECORD_SHARE = 0.25
 """Largest size of the record of effects, as a share of the room for brief and filling lines."""
 LEAST_RECORD_SHARE = 0.1
@@ -111,20 +112,22 @@ def opening_lines(turn: TurnEvidence) -> frozenset[int]:
     return frozenset(filled[:OPENING_LINES] + filled[-1:])
 
 
-def _room(request: PlanRequest, least_tokens: float, least_share: float) -> float:
-    """Return the tokens that brief and filling lines together may have. `least_tokens`: tokens that always stay. These
-    are at least `least_share` of the target, but never more than the window leaves."""
+def _room(request: PlanRequest, least_tokens: float, least_room: float) -> float:
+    """Return the tokens that brief and filling lines together may have beside the `least_tokens`, which always stay. It
+    is at least `least_room`, but never more than the window leaves."""
     live, target = request.evidence.live_tokens, request.target_tokens
     room = memory_room(target, live) - (least_tokens - live)
     most = max(request.settings.window_tokens, target) - least_tokens
-    return max(0.0, min(max(room, least_share * target), most))
+    return max(0.0, min(max(room, least_room), most))
 
 
 def _brief_room(request: PlanRequest, least_tokens: float, *, by_model: bool = True) -> float:
     """Return the tokens that a brief may have. `least_tokens`: tokens that always stay beside it, without the frame of
     its note."""
     frame_tokens = _frame_raw(request, ()) * request.counter.scale
-    return _room(request, least_tokens + frame_tokens, LEAST_BRIEF_SHARE if by_model else LEAST_SHARE)
+    target = request.target_tokens
+    least_brief = min(max(LEAST_BRIEF_SHARE * target, LEAST_BRIEF_TOKENS), MOST_LEAST_SHARE * target)
+    return _room(request, least_tokens + frame_tokens, least_brief if by_model else LEAST_SHARE * target)
 
 
 def brief_limit(request: PlanRequest, least_tokens: float) -> float:
@@ -163,7 +166,7 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
     """
     counter, selecting = request.counter, _Selecting(request, proposal, proposal.brief)
     least = selecting.take_least(selecting.turns) * counter.scale
-    room = _room(request, least, LEAST_SHARE) / counter.scale
+    room = _room(request, least, LEAST_SHARE * request.target_tokens) / counter.scale
     brief_room = _brief_room(request, least, by_model=_is_by_model(proposal)) / counter.scale
     brief, struck = fit_brief(_brief_with_record(request, proposal, brief_room), counter, brief_room)
     if struck:

@@ -71,7 +71,7 @@ class LongBrief:
         return Proposal({}, Provenance(planner="model"), brief="\n".join(["STATE", *statements]))
 
 
-@pytest.mark.parametrize("tokens", range(1_500, 3_000, 300))
+@pytest.mark.parametrize("tokens", range(1_800, 3_000, 300))
 def test_a_brief_that_is_too_long_leaves_room_for_the_frame_of_its_note(tokens):
     results = [f"line {number} of a file\n" * 40 for number in range(40)]
     messages = [{"role": "user", "content": "Read them all."}]
