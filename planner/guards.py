@@ -55,8 +55,8 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
         required_savings = max(1, least_savings if decisions is sound else 1)
         if layout.first_changed is None or analysis.tokens - layout.tokens >= required_savings:
             break  # the loop ends here at the latest with everything kept, as then nothing changed
-    if pinned_parts.words_left_out:
-        problem = f"the target has no room for all words that the user typed in {pinned_parts.words_left_out} turns"
+    if lost := sum(1 for _ in _turns_without_words(pinned_parts, decisions)):
+        problem = f"the target has no room for all words that the user typed in {lost} turns"
         findings.append(Finding(code="user_words_cut", problem=problem, repair="stored, each under its turn"))
     if decisions is not sound:
         too_little = Finding(code="would_grow", problem="the view would be no smaller", repair="all kept")
@@ -73,6 +73,15 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
         "findings": (*plan.findings, *(finding for finding in findings if finding not in earlier_findings)),
     }
     return plan.model_copy(update=update).bind(analysis, layout)
+
+
+def _turns_without_words(pins: Pinned, decisions: Mapping[str, TurnDecision]) -> Iterator[str]:
+    """Yield the ids of the turns whose typed words are not all in a view by `decisions`."""
+    for turn_id, numbers in pins.words_left_out.items():
+        decision = decisions[turn_id]
+        length = len(pins.analysis.evidence.turns[turn_id].lines)
+        if decision.strategy != "keep" and not numbers <= line_numbers(decision.excerpts, length):
+            yield turn_id
 
 
 def _checked_brief(analysis: Analysis, brief: str) -> tuple[str, tuple[Finding, ...]]:

@@ -35,8 +35,8 @@ class OwnWords(NamedTuple):
 
     lines: dict[str, frozenset[int]]
     """Numbers of these lines, by turn id."""
-    incomplete_turns: int
-    """Number of turns with other typed lines, which do not stay."""
+    left_out: dict[str, frozenset[int]]
+    """Numbers of the other typed lines, by turn id."""
 
 
 def words_limit(memory_tokens: float, outcome_tokens: float, planner: str) -> float:
@@ -77,7 +77,8 @@ def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
     incomplete = [turn for turn in speaking if words.get(turn.turn.id) != all_numbers[turn.turn.id]]
     for at, turn in enumerate(incomplete):
         room = _grow(words, turn, _ends(turn, typed[turn.turn.id], room / (len(incomplete) - at)), room)
-    return OwnWords(words, len(incomplete))
+    left_out = {turn_id: all_numbers[turn_id] - words.get(turn_id, frozenset()) for turn_id in raw_tokens}
+    return OwnWords(words, {turn_id: numbers for turn_id, numbers in left_out.items() if numbers})
 
 
 def _typed_once(turns: dict[str, TurnEvidence]) -> dict[str, list[Line]]:

@@ -46,8 +46,8 @@ class Pinned:
     """Numbers of the lines that previews show, by the ids of live turns; empty if the tail fits the window."""
     user_words: Mapping[str, frozenset[int]]
     """Numbers of the typed lines that stay verbatim, by turn id; all of them if they fit."""
-    words_left_out: int
-    """Number of turns whose typed words do not fit completely."""
+    words_left_out: Mapping[str, frozenset[int]]
+    """Numbers of the typed lines for which there is no room, by turn id."""
     failures: Mapping[str, frozenset[int]]
     """Numbers of the decisive lines of failures that the brief does not replace, by turn id."""
     successes: Mapping[str, frozenset[int]]
@@ -100,7 +100,7 @@ def pinned(
         whole=frozenset(whole.union(analysis.broken)),
         demoted=analysis.once(_previews, demoted, window_tokens),
         user_words=words.lines,
-        words_left_out=words.incomplete_turns,
+        words_left_out=words.left_out,
         failures=failures,
         successes=successes,
         covered=covered,
