@@ -89,8 +89,8 @@ _SIMPLE_ID = lazy_pattern(r"[A-Za-z]+-?\d+")
 """Letters and a number, compared without regard to capitals: ``COVID-19``, ``W2378156``."""
 _NOUN = lazy_pattern(rf"[A-ZÀ-Þ][{LETTERS}]{{3,}}")
 """A word that a hyphen joins to others: ``Liste`` of ``Top-10-Liste``."""
-_RANGE_END = lazy_pattern(r"[A-Za-z]?\d{1,9}")
-"""First or last member of a range: ``U1`` and ``U4`` of ``U1-U4``."""
+_RANGE_END = lazy_pattern(r"[A-Za-z]?\d{1,9}|\d{1,2}[:h.]\d{2}(?:\+\d)?")
+"""First or last member of a range: ``U1`` and ``U4`` of ``U1-U4``, ``23:00`` and ``02:30+1``."""
 _GAP = lazy_pattern(rf"(?<![{WORD}])(?:ID|N|X|id|<\w+>|\{{\w+\}}|:\w+)(?![{WORD}])|\*+")
 """Gap in a name: ``comments/ID/replies``, ``hooks_*.go``; not ``idle``."""
 _SPLIT = lazy_pattern(r"[:=,#&?+\s]+|@(?=v?\d)|(?<=\w)\.{2,3}(?=\w)|(?<=\w)\.(?=\d+$)(?<!\d\.)")
@@ -414,7 +414,7 @@ def _is_compound(name: str) -> bool:
     """Return True for words, figures or the ends of a range joined by hyphens: ``Top-10-Liste``, ``U1-U4``."""
     parts = name.split("-")
     is_range = all(_RANGE_END.fullmatch(part) or _FIGURE.fullmatch(part) for part in parts)
-    return is_range or any(map(_NOUN.fullmatch, parts))
+    return len(parts) > 1 and (is_range or any(map(_NOUN.fullmatch, parts)))
 
 
 def _is_qualified(name: str, source: NameIndex) -> bool:
