@@ -65,8 +65,8 @@ _FIGURE = lazy_pattern(
     rf"(?:[A-Z]{{1,2}}\$|[~$%#+=.-]{{0,2}})({DIGITS})(?:%|[{LETTERS}]{{1,4}})?(?:-[{LETTERS}]{{2,30}}){{0,3}}"
 )
 """A number with its unit: ``$42``, ``R$42``, ``3.5%``, ``2nd``, ``90-line``, ``14-Tage-Frist``; not ``v2``."""
-_NUMBERS = lazy_pattern(rf"(\d{{1,4}}(?:[-./:h]\d{{1,4}}){{1,5}})[{LETTERS}]{{0,4}}")
-"""A date, time, range, ratio or version: ``2026-03-14``, ``14:30``, ``5-7``, ``3.11.2``."""
+_NUMBERS = lazy_pattern(rf"(\d{{1,4}}(?:[-./:h]\d{{1,4}}){{1,5}})(?:[{LETTERS}]{{0,4}}|\+\d)")
+"""A date, time, range, ratio or version: ``2026-03-14``, ``14:30``, ``02:30+1``, ``5-7``, ``3.11.2``."""
 _TWO_NUMBERS = lazy_pattern(r"(\d{1,2})\.(\d{1,2})")
 """A time or a date without its year: ``14.30``, ``27.11``, ``3.4``."""
 _TIMESTAMP = lazy_pattern(r"([\d-]{8,10})T([\d:.]{4,16})(?:Z|[+-][\d:]{2,6})?")
@@ -89,8 +89,8 @@ _SIMPLE_ID = lazy_pattern(r"[A-Za-z]+-?\d+")
 """Letters and a number, compared without regard to capitals: ``COVID-19``, ``W2378156``."""
 _NOUN = lazy_pattern(rf"[A-ZÀ-Þ][{LETTERS}]{{3,}}")
 """A word that a hyphen joins to others: ``Liste`` of ``Top-10-Liste``."""
-_RANGE_END = lazy_pattern(r"[A-Za-z]?\d{1,9}|\d{1,2}[:h.]\d{2}(?:\+\d)?")
-"""First or last member of a range: ``U1`` and ``U4`` of ``U1-U4``, ``23:00`` and ``02:30+1``."""
+_RANGE_END = lazy_pattern(r"[A-Za-z]?\d{1,9}")
+"""First or last member of a range: ``U1`` and ``U4`` of ``U1-U4``."""
 _GAP = lazy_pattern(rf"(?<![{WORD}])(?:ID|N|X|id|<\w+>|\{{\w+\}}|:\w+)(?![{WORD}])|\*+")
 """Gap in a name: ``comments/ID/replies``, ``hooks_*.go``; not ``idle``."""
 _SPLIT = lazy_pattern(r"[:=,#&?+\s]+|@(?=v?\d)|(?<=\w)\.{2,3}(?=\w)|(?<=\w)\.(?=\d+$)(?<!\d\.)")
@@ -379,8 +379,11 @@ def _missing(token: str, before: str, source: NameIndex, *, counts: bool = True)
 
 
 def _is_range(joined: str, source: NameIndex) -> bool:
-    """Return True for a range or ratio of numbers of the source: ``946-968``, ``7/11``; not for a date: ``14/03``."""
+    """Return True for a range or ratio of numbers or times that the source has: ``946-968``, ``7/11``,
+    ``23:00-02:30``; not for a date: ``14/03``."""
     ends = re.split("[-/]", joined)
+    if len(ends) == 2 and all(":" in end for end in ends):
+        return all(map(source.holds_numbers, ends))
     is_date = any(end[:1] == "0" and len(end) > 1 for end in ends) or (len(ends) == 3 and any(map(is_year, ends)))
     return not is_date and all(end.isdecimal() and (int(end) <= COUNTABLE or source.holds_figure(end)) for end in ends)
 
@@ -414,7 +417,7 @@ def _is_compound(name: str) -> bool:
     """Return True for words, figures or the ends of a range joined by hyphens: ``Top-10-Liste``, ``U1-U4``."""
     parts = name.split("-")
     is_range = all(_RANGE_END.fullmatch(part) or _FIGURE.fullmatch(part) for part in parts)
-    return len(parts) > 1 and (is_range or any(map(_NOUN.fullmatch, parts)))
+    return is_range or any(map(_NOUN.fullmatch, parts))
 
 
 def _is_qualified(name: str, source: NameIndex) -> bool:
