@@ -10,7 +10,8 @@ from tests.evidence.statements import STATEMENTS
 SOURCE = """
 Server on localhost:18080, read /usr/bin/shfmt and /Users/ann/app/src/auth/token.ts:42:7 (took 30ms).
 commit a1b2c3d4e5f60718293a4b5c6d7e8f9012345678, 1,290 tests, v3.11.2, see https://ci.example.com/run/7?tab=log
-npm install left-pad --save-dev SUP-42 151332.1, leaves 23:00, lands 02:30; getUserID() of MAX_RETRY; "a\\nsrc/escaped.py" on github.com
+SUP-42 151332.1, leaves 23:00, lands 02:30; npm install left-pad --save-dev
+getUserID() of MAX_RETRY; "a\\nsrc/escaped.py" on github.com
 """
 INDEX = NameIndex([SOURCE])
 
