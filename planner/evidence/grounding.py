@@ -85,6 +85,10 @@ _FLAG = lazy_pattern(r"--?[a-z][\w-]*|-[A-Z]")
 """Option of a command: ``--no-verify``, ``-x``, ``-X``."""
 _HYPHENATED = lazy_pattern(rf"[{LETTERS}]+(?:-[{LETTERS}]+)+")
 """Words joined by hyphens: ``run-time``, ``Top-Liste``."""
+_DAYS = lazy_pattern(r"(\d{1,2})\.(?:\d{1,2}\.?)?-(\d{1,2})\.\d{1,2}")
+"""Days from one to another: ``23.-27.11``, ``21.12.-4.1``."""
+_TIMES = lazy_pattern(r"[xX]\d{1,2}")
+"""Number of times: ``x4``."""
 _SIMPLE_ID = lazy_pattern(r"[A-Za-z]+-?\d+")
 """Letters and a number, compared without regard to capitals: ``COVID-19``, ``W2378156``."""
 _NOUN = lazy_pattern(rf"[A-ZÀ-Þ][{LETTERS}]{{3,}}")
@@ -185,8 +189,13 @@ class NameIndex:
         if numbers := _numbers_in(name):
             return self._holds_whole(name) or self.holds_numbers(numbers)
         if figure := _FIGURE.fullmatch(name):
-            return self.holds_figure(figure[1]) or (name[-1].isalpha() and self._holds_whole(name))
+            is_part = len(name) >= SHORTEST_PIECE and name.isdecimal() and self._ends_identifier(name)
+            return is_part or self.holds_figure(figure[1]) or (name[-1].isalpha() and self._holds_whole(name))
         return self._holds_whole(name)
+
+    def _ends_identifier(self, digits: str) -> bool:
+        """Return True if `digits` are the end of a name of the source: 2929732 of ``credit_card_2929732``."""
+        return any(component.endswith(f"_{digits}") for component in self._tokens)
 
     def _holds_whole(self, name: str) -> bool:
         """Return True if the source contains `name` as a whole name, or a hash that begins with it."""
@@ -402,6 +411,8 @@ def _missing_name(name: str, source: NameIndex) -> Iterator[str]:
             yield name
     elif "/" in name and _is_choice(name, source):
         return
+    elif days := _DAYS.fullmatch(name):
+        yield from (day for day in days.groups() if not source.holds_figure(day))
     elif timestamp := _TIMESTAMP.fullmatch(name):
         yield from _missing(timestamp[1], "", source)
         yield from _missing(timestamp[2], "", source)
@@ -437,7 +448,7 @@ def _is_open_name(token: str, source: NameIndex) -> bool:
 
 def _needs_source(name: str, before: str) -> bool:
     """Return True for a name that must be in the source, False for a word; `before`: the two characters before it."""
-    if _COMPONENT.search(name) is None or name in LOOK_UPS or _INFLECTED.fullmatch(name):
+    if _COMPONENT.search(name) is None or name in LOOK_UPS or _INFLECTED.fullmatch(name) or _TIMES.fullmatch(name):
         return False
     if any(character in "0123456789/\\" for character in name) or name[0] in "~$":
         return True

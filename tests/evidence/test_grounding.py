@@ -10,8 +10,8 @@ from tests.evidence.statements import STATEMENTS
 SOURCE = """
 Server on localhost:18080, read /usr/bin/shfmt and /Users/ann/app/src/auth/token.ts:42:7 (took 30ms).
 commit a1b2c3d4e5f60718293a4b5c6d7e8f9012345678, 1,290 tests, v3.11.2, see https://ci.example.com/run/7?tab=log
-SUP-42 151332.1, leaves 23:00, lands 02:30; npm install left-pad --save-dev
-getUserID() of MAX_RETRY; "a\\nsrc/escaped.py" on github.com
+SUP-42 151332.1, leaves 23:00, lands 02:30, from 21.12. to 4. January; npm install left-pad
+getUserID() of MAX_RETRY --save-dev card_2929732; "a\\nsrc/escaped.py" on github.com
 """
 INDEX = NameIndex([SOURCE])
 
@@ -32,7 +32,7 @@ HELD = [
     "The user's request: keep it. Done... 'twice'?",
     "In token.ts/escaped.py (+1290/-30), well-tested/read-only, #7/#1290.",
     "It calls getUserI… and MAX_{x}_RETRY… of src/auth/…",
-    "SUP-42 151,332.10 tests; 23:00-02:30+1; PORTed：42，READing localhost:18080/usr too.",
+    "SUP-42 151,332.10 tests; 23:00-02:30+1 x4, 21.12.-4.1., 2929732; PORTed：42，READing localhost:18080/usr too.",
     "https://ci.example.com/run/left-pad joins an address and a name.",
 ]
 INVENTED = {
