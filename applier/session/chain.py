@@ -22,9 +22,8 @@ from applier.session.persistence import session_name
 from applier.session.planning import TASK_CHARACTERS
 from applier.session.presets import level_after
 from applier.session.request import WINDOW_EXCEEDED, LostResults, TooHeavy, TooLong, stop_reason_of, used_input_tokens
-from applier.session.result_tiers import fit_pictures
 from applier.session.state import State
-from applier.session.tiers import PlanTurns
+from applier.session.tiers import PlanTurns, fit_pictures
 from planner.analysis import analyze_history
 from planner.errors import StoreError, TranscriptError
 from planner.evidence.hosts import first_words

@@ -18,9 +18,8 @@ from applier.session.frame import Edits, Frame, View, draft, first_difference
 from applier.session.history_tracker import HistoryTracker
 from applier.session.persistence import within
 from applier.session.presets import Step
-from applier.session.result_tiers import ClearResults
 from applier.session.state import State
-from applier.session.tiers import Situation, Tier
+from applier.session.tiers import ClearResults, Situation, Tier
 from planner.errors import StoreError
 from planner.evidence.effects import Task, task_lists
 from planner.placeholders import clean, history_key

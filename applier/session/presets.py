@@ -10,8 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from applier.session.result_tiers import ClearResults, DemoteLarge, FitNewest, StubRereads
-from applier.session.tiers import PlanTurns, RetreatHead, SnipMiddle, Tier
+from applier.session.tiers import (
+    ClearResults,
+    DemoteLarge,
+    FitNewest,
+    PlanTurns,
+    RetreatHead,
+    SnipMiddle,
+    StubRereads,
+    Tier,
+)
 from applier.settings import SessionSettings
 from planner.errors import SettingsError
 from planner.prices import cache_prices, carrying_costs_more

@@ -21,11 +21,11 @@ from pydantic import ValidationError
 
 from applier.store import records
 from applier.store.backend import VERSION_TABLE, Backend
-from applier.store.fact_index import notes_of_facts
 from applier.store.forgetting import SESSION_STATE, Kin, names_in, state_name
 from applier.store.opening import OLD_FORMAT, WholeNames, check_format, open_store
 from applier.store.records import NewRecord, Node, StoredHistory, pack
 from applier.store.reference import find_history
+from applier.store.search import notes_of_facts
 from applier.store.sqlite import SqliteBackend
 from applier.store.store import Store, event_place
 from planner.errors import CompactorError, StoreDamaged, StoreError

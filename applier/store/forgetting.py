@@ -11,7 +11,6 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from applier.store.backend import Backend
-from applier.store.fact_index import forget_index
 from applier.store.records import (
     Node,
     StoredHistory,
@@ -22,6 +21,7 @@ from applier.store.records import (
     read_histories,
     way_back,
 )
+from applier.store.search import forget_index
 from planner.placeholders import KEY_DIGITS
 
 _INDEXED = 8

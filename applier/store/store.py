@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, Self
 from applier.store import records
 from applier.store.backend import Backend
 from applier.store.excerpt import Restored, SearchResult, find_matches, restored_part, with_other_turns
-from applier.store.fact_index import FactIndex, index_is_due, notes_of_facts
 from applier.store.forgetting import plans_of_nobody, remove_history
 from applier.store.records import (
     NewRecord,
@@ -41,6 +40,7 @@ from applier.store.reference import (
     parse_key,
     parse_reference,
 )
+from applier.store.search import FactIndex, index_is_due, notes_of_facts
 from planner.errors import PlanRejected, ReferenceNotFound, StoreDamaged, StoreError
 from planner.placeholders import KEY_DIGITS, history_key
 from planner.plan import CompactionPlan, ExtractedFact, Finding

@@ -27,10 +27,10 @@ from rich.console import Console
 from rich.progress import track
 
 from applier.store import Store, open_store
-from applier.store.fact_index import FactIndex, notes_of_facts
 from applier.store.listing import known_facts
 from applier.store.records import encode, next_order, pack
 from applier.store.reference import find_history
+from applier.store.search import FactIndex, notes_of_facts
 from planner.plan import ExtractedFact, FactType
 from planner.reading.messages import read_history
 from tests.postgres_server import PostgresServer

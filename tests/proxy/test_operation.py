@@ -21,7 +21,7 @@ import pytest
 
 from applier import open_store
 from applier.adapters.proxy.configuration import read_team
-from applier.adapters.proxy.quotas import create_token, revoke_token
+from applier.adapters.proxy.entrance import create_token, revoke_token
 from applier.testing import Answer, MessagesServer, say
 from tests.bench.container import steps_of
 from tests.bench.proxy_load import conversation

@@ -24,8 +24,8 @@ from applier import open_store
 from applier.adapters.proxy import ProxyServer
 from applier.adapters.proxy.configuration import LimitTable, TeamSettings, read_team, team_proxy
 from applier.adapters.proxy.conversations import CREDENTIALS, PERSON_HEADER, Conversations
+from applier.adapters.proxy.entrance import People, create_token, list_tokens, revoke_token
 from applier.adapters.proxy.metrics import Metrics
-from applier.adapters.proxy.quotas import People, create_token, list_tokens, revoke_token
 from applier.cli.app import run
 from applier.session.persistence import SessionStore
 from planner.errors import SettingsError, StoreError

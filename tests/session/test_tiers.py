@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from applier.session.frame import Edits, Frame, bound, draft, message_at
 from applier.session.history_tracker import HistoryTracker
 from applier.session.request import Gauge
-from applier.session.result_tiers import ClearResults, DemoteLarge, StubRereads
-from applier.session.tiers import PlanTurns, RetreatHead, Situation, SnipMiddle
+from applier.session.tiers import ClearResults, DemoteLarge, PlanTurns, RetreatHead, Situation, SnipMiddle, StubRereads
 from planner import TokenCounter
 from planner.api import plan_analysis
 from planner.plan import HistoryStamp

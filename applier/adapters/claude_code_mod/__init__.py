@@ -22,7 +22,7 @@ from applier.receipt import forecast, receipt, receipt_of_foreign
 from applier.session import Compaction, Session
 from applier.session.persistence import load_session
 from applier.session.presets import Preset
-from applier.session.result_tiers import DemoteLarge
+from applier.session.tiers import DemoteLarge
 from applier.settings import SessionSettings, load_settings
 from applier.store.store import Store
 from applier.view import originals_behind, view_text

@@ -41,8 +41,8 @@ from pydantic_core import to_jsonable_python
 
 from applier.adapters.agent_tools import AGENT_TOOLS, Answer, answer_call
 from applier.adapters.frameworks.bridge import OPEN_SESSIONS, OpenSessions, SessionOf, grouped, opener, through
-from applier.adapters.opaque import carried_by, opaque_block
 from applier.adapters.transcripts.openai_chat import from_openai, strip_openai, to_openai
+from applier.adapters.transcripts.transcript import carried_by, opaque_block
 from applier.session import Session
 from applier.session.request import fields_of_body
 from planner.errors import CompactorError, TranscriptError

@@ -50,7 +50,7 @@ from pydantic_ai.models import ModelRequestContext
 from pydantic_core import to_jsonable_python
 
 from applier.adapters.frameworks.bridge import SessionOf, opener, through
-from applier.adapters.opaque import opaque_block
+from applier.adapters.transcripts.transcript import opaque_block
 from applier.session import Session
 from applier.session.request import fields_of_body
 from planner.reading.messages import OPAQUE, Block, Message, blocks, readable_text, to_json

@@ -25,10 +25,9 @@ from starlette.types import ASGIApp
 from applier.adapters.proxy.configuration import ProxySettings, RetentionTable, file_session
 from applier.adapters.proxy.conversations import IDLE_SECONDS, Asker, Conversations
 from applier.adapters.proxy.endpoints import Endpoints
-from applier.adapters.proxy.entrance import Entrance
+from applier.adapters.proxy.entrance import Entrance, People
 from applier.adapters.proxy.gateway import Gateway
 from applier.adapters.proxy.metrics import Metrics
-from applier.adapters.proxy.quotas import People
 from applier.adapters.proxy.responses_api import ResponsesPlanner
 from applier.adapters.proxy.upstreams import RefusedError, Upstreams
 from applier.serving import AppServer

@@ -19,8 +19,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from applier.adapters.proxy.conversations import CREDENTIALS, Asker, Conversation, Conversations, short_digest
+from applier.adapters.proxy.entrance import People
 from applier.adapters.proxy.metrics import PERSON, Metrics
-from applier.adapters.proxy.quotas import People
 from applier.adapters.proxy.responses_api import (
     Ask,
     Reply,

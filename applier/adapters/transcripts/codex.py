@@ -16,8 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from applier.adapters.transcripts.document import Document, json_text, malformed
-from applier.adapters.transcripts.response_items import Item, item_blocks, spoken
-from applier.adapters.transcripts.responses import ReadItems, to_items
+from applier.adapters.transcripts.responses import Item, ReadItems, item_blocks, spoken, to_items
 from applier.adapters.transcripts.transcript import Assembly, Client, LogLine, Origins, Transcript, marked_as_host
 from planner.errors import TranscriptError
 from planner.evidence.hosts import is_host_text

@@ -24,7 +24,7 @@ from applier.adapters.transcripts.message_lists import (
     result,
 )
 from applier.adapters.transcripts.openai_chat import arguments_as_object
-from applier.adapters.transcripts.response_items import CALLS, OUTPUTS, Item, spoken
+from applier.adapters.transcripts.responses import CALLS, OUTPUTS, Item, spoken
 from planner.reading.messages import Block
 
 _ROLES = {

@@ -3,16 +3,19 @@
 The log's lines that belong to one answer of the API become one assistant message. The results of its calls become one
 user message after it, in the order of the calls. Everything else keeps its place. Calls and results without each other
 are reported in the warnings. A piece is a message under construction. A part of a session is what lies between two
-compactions by the agent.
+compactions by the agent. Content that an adapter cannot translate becomes an opaque block, which stays in place while
+everything around it is compacted.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Protocol
 from uuid import NAMESPACE_URL, uuid5
@@ -21,7 +24,7 @@ from applier.adapters.transcripts.document import Document
 from planner.errors import TranscriptError
 from planner.evidence.hosts import is_host_text, own_words
 from planner.reading.lines import join_lines, turn_lines
-from planner.reading.messages import Block, Message, blocks, call_ids, message_digest, read_history, result_ids
+from planner.reading.messages import OPAQUE, Block, Message, blocks, call_ids, message_digest, read_history, result_ids
 from planner.validity import CALL_RULES, LOST_RESULT, check_messages, lost_call, lost_result
 
 FEWEST_WORDS = 4
@@ -407,3 +410,24 @@ class Origins:
     def is_new(self, block: Block) -> bool:
         """Return True if `block` is text written by a compaction."""
         return block["type"] == "text" and block.get("text") not in self._texts
+
+
+_logger = logging.getLogger("applier.session")
+_KIND_NAME = re.compile(r"[\w.-]{1,40}")
+"""``shell_call``; a longer text may quote the conversation."""
+
+
+def opaque_block(kind: str, carried: Any) -> Block:
+    """Return a block that carries the JSON data `carried`, which has an unknown `kind`. Log each kind once."""
+    _warn_once(kind if _KIND_NAME.fullmatch(kind) else "item")
+    return {"type": OPAQUE, "carried": carried}
+
+
+def carried_by(block: Block) -> Any:
+    """Return the data that an opaque block carries."""
+    return block["carried"]
+
+
+@cache
+def _warn_once(kind: str) -> None:
+    _logger.warning("each %s stays as it is: its kind is unknown; all around it is compacted", kind)

@@ -222,7 +222,7 @@ def revoke(name: str, store: Store) -> None:
 
 
 def _people() -> Any:
-    return options.import_extra("applier.adapters.proxy.quotas", "proxy")
+    return options.import_extra("applier.adapters.proxy.entrance", "proxy")
 
 
 @click.command
