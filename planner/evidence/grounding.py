@@ -85,8 +85,8 @@ _FLAG = lazy_pattern(r"--?[a-z][\w-]*|-[A-Z]")
 """Option of a command: ``--no-verify``, ``-x``, ``-X``."""
 _HYPHENATED = lazy_pattern(rf"[{LETTERS}]+(?:-[{LETTERS}]+)+")
 """Words joined by hyphens: ``run-time``, ``Top-Liste``."""
-_DAYS = lazy_pattern(r"(\d{1,2})\.(?:\d{1,2}\.?)?-(\d{1,2})\.\d{1,2}")
-"""Days from one to another: ``23.-27.11``, ``21.12.-4.1``."""
+_DAYS = lazy_pattern(r"(\d{1,2})\.(?:\d{1,2}\.?)?-(\d{1,2})(?:\.\d{1,2})?")
+"""Days from one to another: ``23.-27.``, ``23.-27.11``, ``21.12.-4.1``."""
 _TIMES = lazy_pattern(r"[xX]\d{1,2}")
 """Number of times: ``x4``."""
 _SIMPLE_ID = lazy_pattern(r"[A-Za-z]+-?\d+")
@@ -394,7 +394,7 @@ def _is_range(joined: str, source: NameIndex) -> bool:
     if len(ends) == 2 and all(":" in end for end in ends):
         return all(map(source.holds_numbers, ends))
     is_date = any(end[:1] == "0" and len(end) > 1 for end in ends) or (len(ends) == 3 and any(map(is_year, ends)))
-    return not is_date and all(end.isdecimal() and (int(end) <= COUNTABLE or source.holds_figure(end)) for end in ends)
+    return not is_date and all((end.isdecimal() and int(end) <= COUNTABLE) or source.holds_figure(end) for end in ends)
 
 
 def _missing_name(name: str, source: NameIndex) -> Iterator[str]:
