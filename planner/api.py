@@ -235,10 +235,11 @@ def _explained(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:
     turns = request.evidence.turns.values()
     live = sum(turn.tokens for turn in turns if turn.turn.live)
     kept = sum(bool(turn.decisive_lines or turn.typed_lines) for turn in turns)
+    brief = request.counter.text(plan.brief)
     problem = (
         f"the view takes {plan.estimated_tokens} tokens, {request.target_tokens} were asked for: {live} are in the "
-        f"live tail, {kept} turns have failures or words of the user that must stay, and a fifth of the "
-        "target is always for a memory of the rest"
+        f"live tail, {kept} turns have failures or words of the user that must stay, and the brief takes {brief}, for "
+        "which there is always room"
     )
     finding = Finding(code="target_unreachable", problem=problem)
     return plan.model_copy(update={"findings": (*plan.findings, finding)})

@@ -21,7 +21,7 @@ OWN_WORDS_SHARE = 0.5
 views keep .60 of the entities that CompactBench's chats ask for, with two fifths .96."""
 LEAST_WORDS_TOKENS = 400
 """Tokens of typed words that stay at any target, however small: a few sentences."""
-PAGE_FACTOR = 0.1
+PAGE_FACTOR = 0.2
 """Factor for both limits if a model wrote the brief, which repeats the user's demands in fewer words."""
 ENDS_SHARE = 0.25
 """Share of the room for typed words that the first and last lines of a long message may take. There are two such
@@ -39,14 +39,14 @@ class OwnWords(NamedTuple):
     """Numbers of the other typed lines, by turn id."""
 
 
-def words_limit(memory_tokens: float, outcome_tokens: float, planner: str) -> float:
+def words_limit(memory_tokens: float, outcome_tokens: float, *, beside_page: bool) -> float:
     """Return the largest number of tokens for the user's typed words in a view.
 
     `memory_tokens`: the room for anything but the live tail. `outcome_tokens`: tokens that lines of failures and of
-    later successes take of it. `planner`: ``rules``, or another name.
+    later successes take of it. `beside_page`: True if a model writes the brief.
     """
     share = OWN_WORDS_SHARE * max(memory_tokens - outcome_tokens, memory_tokens / 2)
-    return (1.0 if planner == "rules" else PAGE_FACTOR) * max(share, LEAST_WORDS_TOKENS)
+    return (PAGE_FACTOR if beside_page else 1.0) * max(share, LEAST_WORDS_TOKENS)
 
 
 def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:

@@ -72,8 +72,8 @@ def pinned(
 ) -> Pinned:
     """Return the parts of a history that stay in addition to the `brief` (None if it is not written yet).
 
-    `model`: the reader of the view. `planner`: the planner's name, ``rules`` or another, on which the room for the
-    user's words depends.
+    `model`: the reader of the view. `planner`: its name, ``rules`` or another. The user's words have less room
+    beside a brief that another planner writes.
     """
     turns = analysis.evidence.turns
     covered = covered_failures(brief or "", analysis.evidence)
@@ -93,7 +93,7 @@ def pinned(
     whole |= {view_id} if view_id and turns[view_id].tokens <= target_tokens else set()
     whole |= {leading_turn(analysis.history, {turn.turn.id for turn in live}, model)} - {""}
     memory = memory_room(target_tokens, analysis.evidence.live_tokens)
-    limit = words_limit(memory, analysis.once(_outcome_tokens), planner)
+    limit = words_limit(memory, analysis.once(_outcome_tokens), beside_page=planner != "rules" and brief != "")
     words = analysis.once(own_words, min(limit, (1 - LIVE_SHARE) * window_tokens))
     return Pinned(
         analysis,
