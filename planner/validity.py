@@ -407,7 +407,7 @@ def roles_have_their_blocks(request: CheckedRequest) -> Iterator[Violation]:
 
 
 def list_starts_with_the_user(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 24: there is a first message, and only a server's compaction may make it the assistant's."""
+    """Check rule 24: there is a message, and the first is the assistant's only with a server's compaction."""
     if not request.messages:
         yield Violation(24, "messages", "no messages", "send at least one user message", "no_messages")
         return

@@ -214,11 +214,24 @@ class TurnEvidence:
     @property
     def unchanged_lines(self) -> frozenset[int]:
         """Numbers of lines that are equal in the removed and the added text of an edit."""
-        return self.once(_unchanged_lines)
+        sides = [side for call in self.calls for side in self.sides(call).items()]
+        return frozenset([number for number, side in sides if side == "="])
 
     def sides(self, call: Call) -> Mapping[int, str]:
-        """Return the side of each line that `call` removes or adds, see `call_sides`; empty if it edits nothing."""
-        return call_sides(call, self.lines_of(call.block)) if call.reading.adds or call.reading.removes else {}
+        """Return by number the side of each line that a call removes (``-``), adds (``+``) or leaves unchanged (``=``).
+        A line is unchanged if the same text is removed and added. The result is empty if the call edits nothing."""
+        if not (call.reading.adds or call.reading.removes):
+            return {}
+        removed: dict[int, str] = {}
+        added: dict[int, str] = {}
+        for line, key in zip(self.lines_of(call.block), keys_of_call_lines(call.name, call.input), strict=False):
+            if key in call.reading.removes:
+                removed[line.number] = line.text.strip()
+            elif key in call.reading.adds:
+                added[line.number] = line.text.strip()
+        unchanged = {*removed.values()} & {*added.values()} - {""}
+        sides = {number: "=" if text in unchanged else "-" for number, text in removed.items()}
+        return sides | {number: "=" if text in unchanged else "+" for number, text in added.items()}
 
     @property
     def obligations(self) -> frozenset[int]:
@@ -230,13 +243,6 @@ def _name_index(turn: TurnEvidence) -> NameIndex:
     return NameIndex([text.text for text in turn.lines.texts])
 
 
-def _unchanged_lines(turn: TurnEvidence) -> frozenset[int]:
-    unchanged: set[int] = set()
-    for call in turn.calls:
-        unchanged |= {number for number, side in turn.sides(call).items() if side == "="}
-    return frozenset(unchanged)
-
-
 def _user_lines(turn: TurnEvidence) -> tuple[Line, ...]:
     return tuple([line for line in turn.lines.of_sources("user") if line.text.strip()])
 
@@ -244,23 +250,6 @@ def _user_lines(turn: TurnEvidence) -> tuple[Line, ...]:
 def _typed_lines(turn: TurnEvidence) -> tuple[Line, ...]:
     quoted = [line for line in turn.lines.of_sources("planner") if _QUOTED.match(line.text)]
     return (*typed_lines(turn.user_lines), *quoted[:QUOTED_LINES])
-
-
-def call_sides(call: Call, lines: Sequence[Line]) -> Mapping[int, str]:
-    """Return by number the side of each line that a call removes (``-``), adds (``+``) or leaves unchanged (``=``).
-
-    `lines`: all lines of the call's block. A line is unchanged if the same text is removed and added.
-    """
-    removed: dict[int, str] = {}
-    added: dict[int, str] = {}
-    for line, key in zip(lines, keys_of_call_lines(call.name, call.input), strict=False):
-        if key in call.reading.removes:
-            removed[line.number] = line.text.strip()
-        elif key in call.reading.adds:
-            added[line.number] = line.text.strip()
-    unchanged = {*removed.values()} & {*added.values()} - {""}
-    sides = {number: "=" if text in unchanged else "-" for number, text in removed.items()}
-    return sides | {number: "=" if text in unchanged else "+" for number, text in added.items()}
 
 
 @dataclass(frozen=True)

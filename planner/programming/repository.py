@@ -196,11 +196,6 @@ class FileChange:
         self.turns.append(turn_id)
         self.how, self.undone, self.committed = how, "", committed
 
-    def undo(self, turn_id: str, command: str) -> None:
-        """Record that `command` undid the changes of the whole repository."""
-        self.turns.append(turn_id)
-        self.undone = command
-
 
 def file_changes(evidence: Evidence) -> list[FileChange]:
     """Return the files that were changed, in the order of their first change, without those that edits restored."""
@@ -263,14 +258,12 @@ class _Changes:
 def _is_reversal(change: FileChange, call: Call, turn_id: str) -> bool:
     """Return True if `call` restores the text that an earlier edit replaced, and forget that edit; else record it."""
     old, new = edit_of(call)
-    if not (old and new):
-        return False
-    turn_of_reverse = change.edits.pop((new, old), "")
-    if turn_of_reverse:
-        change.turns.remove(turn_of_reverse)
-    else:
+    reversed_at = change.edits.pop((new, old), "") if old and new else ""
+    if reversed_at:
+        change.turns.remove(reversed_at)
+    elif old and new:
         change.edits[old, new] = turn_id
-    return bool(turn_of_reverse)
+    return bool(reversed_at)
 
 
 def changed_paths(turn: TurnEvidence, call: Call, outcome: Outcome) -> Iterator[str]:
@@ -321,7 +314,8 @@ def _commit_or_undo(changes: _Changes, commits: bool, undoing: str, turn_id: str
     for path, change in changes.by_path.items() if commits or undoing else ():
         change.committed = change.committed or commits
         if undoing and not (is_scratch(path) or change.committed or change.how == WITH_WORKTREE):
-            change.undo(turn_id, undoing)
+            change.turns.append(turn_id)
+            change.undone = undoing
 
 
 def _affected(changes: _Changes, path: str, root: str) -> list[FileChange]:
