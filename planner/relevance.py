@@ -388,15 +388,6 @@ class Pick(NamedTuple):
     """Relevance per raw token at the time of the pick. It never rises from one pick to the next."""
 
 
-class KeptLine(NamedTuple):
-    """Line or statement that is kept already."""
-
-    names: Collection[Hashable]
-    text: str
-    owner: str
-    """Id of the entry that shows it; may be empty."""
-
-
 def rank_lines(
     evidence: Evidence,
     relevance: Relevance,
@@ -462,12 +453,13 @@ class KeptTexts:
 
     def __init__(self) -> None:
         """Begin empty."""
-        self.lines: dict[Hashable, list[KeptLine]] = {}
-        """Kept lines by each of their names. To save memory, names that occur in one line alone share its list."""
+        self.lines: dict[Hashable, list[tuple[Collection[Hashable], str, str]]] = {}
+        """Names, text and owner of kept lines, by each of their names. To save memory, names that occur in one line
+        alone share its list."""
 
     def add(self, names: Collection[Hashable], text: str, owner: str = "") -> None:
-        """Record a line by its distinct `names`; `owner`: see `KeptLine`."""
-        line = KeptLine(names, text, owner)
+        """Record a line by its distinct `names`; `owner`: id of the entry that shows it, if any."""
+        line = names, text, owner
         only_this = [line]
         for name in names:
             lines = self.lines.setdefault(name, only_this)
@@ -489,16 +481,16 @@ class KeptTexts:
             return False
         candidates, words = min([self.lines[name] for name in names], key=len), _words(text(), is_printed)
         most_missing = NEWS_SHARE * len(words) if is_printed else 0
-        for line in candidates[-MOST_COMPARED:]:
-            if line.owner not in owners and all_names.issubset(line.names):
-                folded = line.text.casefold()
+        for kept_names, kept_text, owner in candidates[-MOST_COMPARED:]:
+            if owner not in owners and all_names.issubset(kept_names):
+                folded = kept_text.casefold()
                 missing = [word for word in words if word not in folded]  # a quick test before the words are listed
                 if len(missing) <= most_missing and len(words - _words(folded, is_printed)) <= most_missing:
                     return True
         return False
 
     def add_text(self, text: str, owner: str = "") -> None:
-        """Record a line by all its names, by their parts, and by its whole text; `owner`: see `KeptLine`."""
+        """Record a line by all its names, by their parts, and by its whole text; `owner`: see `add`."""
         self.add(tuple({*chain.from_iterable(map(parts_of, specifics_of(text))), one_line(text)}), text, owner)
 
     def repeats_text(self, text: str, part: Part, owners: Collection[str] = ()) -> bool:
