@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 
 from planner.brief import PageStatement, brief_text, read_brief
 from planner.evidence import Evidence, TurnEvidence
+from planner.evidence.effects import retried
 from planner.evidence.hosts import is_host_text, without_boilerplate
 from planner.model.answer import Scope
 from planner.model.card_lines import is_sentence
@@ -322,7 +323,7 @@ def sizes_text(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> str:
         f"The conversation has {len(basis.turns)} turns and {whole} tokens, of which at most {stay} may stay; LIVE "
         f"turns and kept lines take {least} of them{over}.\nYour answer: a brief of at most "
         f"{characters:,} characters in all, headings not counted (about {lines} lines of {basis.line_characters}; a "
-        f"line may be longer){entries}\n{_effects_sentence(basis)}{_failures_sentence(turns)}"
+        f"line may be longer){entries}\n{_effects_sentence(basis)}{_failures_sentence(basis, turns)}"
     )
 
 
@@ -335,15 +336,23 @@ def _effects_sentence(basis: QuestionBasis) -> str:
     return f"Added by themselves, outside of that limit: the newest {len(turn_ids)} effects of the list below{since}."
 
 
-def _failures_sentence(turns: Sequence[TurnEvidence]) -> str:
-    """Return a sentence with the failures of `turns` that the brief is to state; empty without any."""
-    failed = [turn.turn.id for turn in turns if turn.decisive_lines and not turn.turn.live]
+def _failures_sentence(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> str:
+    """Return sentences with the failures of `turns`, and the later successes of failed actions, that the brief is to
+    state; empty without failures. Refusals of the user are left out, as their words stay."""
+    failed = [
+        turn.turn.id
+        for turn in turns
+        if turn.decisive_lines and not turn.turn.live and (turn.failed_calls or not turn.calls)
+    ]
     if not failed:
         return ""
+    succeeded = {place.turn_id for place in retried(basis.request.evidence).values()}
     listed = ", ".join(failed[-MOST_FAILURES:])
+    later = ", ".join([turn.turn.id for turn in turns if turn.turn.id in succeeded][-MOST_FAILURES:])
+    successes = f"; and with its result or id what succeeded after a failure: {later}" if later else ""
     return (
-        f"\nState under FAILED, each with its turn and the words of its error: {listed}. Lines of one that you leave "
-        f"out are added, and the brief is cut by as much."
+        f"\nState under FAILED, each with its turn and the words of its error: {listed}{successes}. Lines of one that "
+        f"you leave out are added, and the brief is cut by as much."
     )
 
 
