@@ -44,14 +44,27 @@ if os.access(MEMORY, os.W_OK):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
+MARKS = {
+    "real": "run the tests marked `real`, too: processes, browsers, servers, what takes over a second and a half alone",
+    "slow": "run all tests: those marked `real`, and those marked `slow`, which .ci/run leaves out",
+}
+"""Marks of tests that are skipped, each with what the option of the same name does."""
+
+
 def pytest_addoption(parser):
-    """Add the option `--real`; CI runs everything."""
-    parser.addoption("--real", action="store_true", default=bool(os.environ.get("CI")), help=REAL)
+    """Add an option for each mark."""
+    parser.addoption("--real", action="store_true", default=bool(os.environ.get("CI")), help=MARKS["real"])
+    parser.addoption("--slow", action="store_true", help=MARKS["slow"])
 
 
-REAL = "run the tests marked `real`, too: processes, browsers, servers, and what takes over a second and a half alone"
+def left_out(config):
+    """Return the marks of tests that the options skip."""
+    return [] if config.option.slow else ["slow"] if config.option.real else ["slow", "real"]
 
-REASON = "real: pytest --real runs it"
+
+def reason_of(mark):
+    """Return the reason to skip a test with this mark."""
+    return f"{mark}: pytest --{mark} runs it"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -67,17 +80,17 @@ def pytest_collection():
 
 
 def pytest_collection_modifyitems(config, items):
-    """Skip tests marked `real` unless the flag or their own name asks for them; run their files first, so that no
-    worker waits for them at the end."""
+    """Skip tests marked `real` or `slow` unless the option or their own name asks for them; run their files first, so
+    that no worker waits for them at the end."""
     if PROFILE == "same":
         draw_fewer_examples({item.obj for item in items if is_hypothesis_test(getattr(item, "obj", None))})
-    slow = {item.path for item in items if item.get_closest_marker("real")}
-    items.sort(key=lambda item: item.path not in slow)
+    early = {item.path for item in items if any(map(item.get_closest_marker, MARKS))}
+    items.sort(key=lambda item: item.path not in early)
     named = {argument.split("[")[0].rpartition("::")[2] for argument in config.args if "::" in argument}
-    if not config.option.real:
-        for item in items:
-            if item.get_closest_marker("real") and getattr(item, "originalname", "") not in named:
-                item.add_marker(pytest.mark.skip(reason=REASON))
+    for item in items:
+        skipped = [mark for mark in left_out(config) if item.get_closest_marker(mark)]
+        if skipped and getattr(item, "originalname", "") not in named:
+            item.add_marker(pytest.mark.skip(reason=reason_of(skipped[0])))
 
 
 def draw_fewer_examples(laws):
@@ -98,14 +111,15 @@ def pytest_report_header(config):
     """Print the profile and seed, so that a failure can be repeated."""
     seed = config.option.hypothesis_seed
     laws = f"laws: profile {PROFILE}" + (f", --hypothesis-seed={seed}" if seed is not None else "")
-    return [laws] if config.option.real else [laws, f"skipped: what is marked real; --real: {REAL}"]
+    return [laws, *(f"skipped: what is marked {mark}; --{mark}: {MARKS[mark]}" for mark in left_out(config))]
 
 
 def pytest_terminal_summary(terminalreporter, config):
     """Print how many tests were skipped."""
-    if not config.option.real:
-        skipped = sum(REASON in str(report.longrepr) for report in terminalreporter.stats.get("skipped", ()))
-        terminalreporter.write_line(f"{skipped} tests marked real were skipped; --real: {REAL}")
+    reports = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", ())]
+    for mark in left_out(config):
+        skipped = sum(reason_of(mark) in report for report in reports)
+        terminalreporter.write_line(f"{skipped} tests marked {mark} were skipped; --{mark}: {MARKS[mark]}")
 
 
 class NetworkTouched(BaseException):

@@ -33,6 +33,9 @@ OWN_PARTS = ROOT / "docs" / "extending.md"
 """Page with Python that is run after them, on freshly loaded messages."""
 README_BYTES = 10_000
 REWRITE = os.environ.get("REWRITE_DOCS")
+SLOW = set() if REWRITE else {"clients.md", "learning.md", "reviewing.md"}
+"""Pages of many commands, which CI leaves out; README and the rest stay."""
+PRINTED = [pytest.param(page, marks=pytest.mark.slow if name in SLOW else ()) for name, page in PAGES.items()]
 LONG = ("compactor watch", "compactor eval")
 """Commands that take over ten seconds; only CI and a rewrite run them."""
 VARIABLE = re.compile(
@@ -154,7 +157,7 @@ def run(command: str, folder: Path) -> str:
 
 @pytest.mark.real
 @pytest.mark.skipif(importlib.util.find_spec("bpe_openai") is None, reason="needs the extra `offline`")
-@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+@pytest.mark.parametrize("page", PRINTED, ids=PAGES)
 def test_commands_print_what_is_shown(page, folder):
     printed: dict[str, str] = {}
     text = page.read_text("utf-8")

@@ -39,8 +39,14 @@ _TAG = re.compile(rf"<(?=\s{{0,9}}/?\s{{0,9}}(?:{'|'.join(TAGS)})\b)", re.IGNORE
 """Beginning of a possible boundary tag: ``</history>``, ``< Task``; not ``<tasks>`` or ``a < b``."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
 _VARIABLE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
-_PART = re.compile(r"^<!-- (with entries|brief alone) -->\n(.*?)^<!-- end -->(?:\n|$)", re.MULTILINE | re.DOTALL)
-"""Part of a prompt that is only for questions with entries, or only for those without: ``<!-- brief alone -->``."""
+_PART = re.compile(
+    r"^<!-- (with entries|brief alone) -->\n"
+    r"((?:(?!<!-- (?:with entries|brief alone|end) -->$).*\n)*+)"
+    r"<!-- end -->(?:\n|$)",
+    re.MULTILINE,
+)
+"""Part of a prompt that is only for questions with entries, or only for those without: ``<!-- brief alone -->``. No
+part contains the beginning of another."""
 
 
 @dataclass(frozen=True)

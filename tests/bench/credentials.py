@@ -56,15 +56,15 @@ def session_with(secrets: Sequence[str]) -> list[dict[str, Any]]:
     return [*messages, {"role": "assistant", "content": "Done."}, {"role": "user", "content": "Go on."}]
 
 
-def leaks(seed: int, size: int = 30) -> dict[str, set[str]]:
-    """Return the forms that are readable in each channel, with `size` of them in one conversation."""
+def leaks(seed: int, size: int = 30, forms: Sequence[str] = FORMS) -> dict[str, set[str]]:
+    """Return those of `forms` that are readable in each channel, with `size` of them in one conversation."""
     found: dict[str, set[str]] = {}
-    for start in range(0, len(FORMS), size):
-        forms = FORMS[start : start + size]
-        secrets = {form: made(form, seed) for form in forms}
+    for start in range(0, len(forms), size):
+        some = forms[start : start + size]
+        secrets = {form: made(form, seed) for form in some}
         for channel, shown in _channels(session_with([secret for secret, _ in secrets.values()])):
             leaking = found.setdefault(channel, set())
-            leaking |= {form for form in forms if readable(secrets[form][1], shown)}
+            leaking |= {form for form in some if readable(secrets[form][1], shown)}
     return found
 
 

@@ -286,7 +286,7 @@ def place():
         yield Path(folder)
 
 
-@pytest.mark.real
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray")
 def test_a_stage_of_ray_gives_the_same_rows(files, place):
     """The page's own code, and files that only Ray's workers read. What listens does so on this machine alone."""

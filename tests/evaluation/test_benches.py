@@ -138,7 +138,7 @@ def test_sessions_are_held_out_whole_and_none_that_has_an_exam():
     assert session_of("session3-s1") not in held
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_a_task_goes_on_from_the_tree_at_its_cut(tmp_path):
     """Nothing is done yet: no request is fulfilled, and of the demands those stand that stood."""
     render("command", tmp_path, "rules", 0.1)

@@ -15,7 +15,7 @@ from tests.example.scripted import ScriptedModel
 from tests.example.worker import STORY, WINDOW_TOKENS, open_session, saved_messages
 from tests.loopback import STALL, Loopback
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = 18

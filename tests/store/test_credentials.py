@@ -101,10 +101,11 @@ def test_pictures_and_sealed_fields_hold_no_secrets():
 
 
 @pytest.mark.real
-def test_nearly_no_form_is_readable_in_what_is_kept_shown_logged_or_sent():
+@pytest.mark.parametrize("forms", [FORMS[::11], pytest.param(FORMS, marks=pytest.mark.slow)], ids=["some", "all"])
+def test_nearly_no_form_is_readable_in_what_is_kept_shown_logged_or_sent(forms):
     """One value of each form: which channel shows it depends on no value."""
-    readable_forms = set().union(*leaks(seed=0).values())
-    assert len(readable_forms) <= len(FORMS) * MOST_READABLE, readable_forms
+    readable_forms = set().union(*leaks(seed=0, forms=forms).values())
+    assert len(readable_forms) <= len(forms) * MOST_READABLE, readable_forms
 
 
 def test_a_plan_from_disk_keeps_demands_with_secrets_and_gives_the_same_view():
