@@ -35,7 +35,7 @@ def proxied(tmp_path):
         given = {
             "upstreams": Upstreams(url, url),
             "store": str(tmp_path / "store.db"),
-            "session": {"window_tokens": 24_000, "planner": "rules"},
+            "session": {"window_tokens": 12_000, "planner": "rules"},
         }
         opened.append(ProxyServer(ProxySettings(**{**given, **more})).__enter__())
         return opened[-1]

@@ -95,6 +95,7 @@ def upstream():
         yield server
 
 
+@pytest.mark.slow
 def test_people_come_and_go_while_it_runs(upstream, tmp_path):
     config = written(tmp_path, upstream, "[limits]\ntokens_a_day = 60\n")
     token = token_of("ada", config)
@@ -255,7 +256,7 @@ def test_the_container_file_s_steps_name_what_is_there():
     assert run_by[1:] + options == ["proxy", "--config", "/etc/compactor/proxy.toml"]
 
 
-@pytest.mark.parametrize("held", ["answer", "planner"])
+@pytest.mark.parametrize("held", ["answer", pytest.param("planner", marks=pytest.mark.slow)])
 def test_ctrl_c_ends_it_at_once_whatever_it_waits_for(held, tmp_path):
     """By SIGTERM this one would wait an hour for the answers under way."""
     asked, gate = threading.Event(), threading.Event()
@@ -266,7 +267,7 @@ def test_ctrl_c_ends_it_at_once_whatever_it_waits_for(held, tmp_path):
             gate.wait()
         return "ok"
 
-    body = {**HELLO, "messages": conversation("ada", 30)}
+    body = {**HELLO, "messages": conversation("ada", 8 if held == "answer" else 30)}
     with OpenAIServer(answering, window_tokens=10**6) as server:
         config = written(tmp_path, server, "grace_seconds = 3600\n")
         config.write_text(config.read_text().replace('planner = "rules"', 'planner = "model"'))
@@ -283,7 +284,7 @@ def test_ctrl_c_ends_it_at_once_whatever_it_waits_for(held, tmp_path):
         gate.set()
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_a_proxy_that_listens_has_loaded_what_a_first_plan_needs(tmp_path):
     """A first request beside a large one would wait for both."""
     code = f"""

@@ -45,11 +45,11 @@ def send_with(client, *, streamed=True):
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("streamed", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_long_conversation_stays_in_the_window(streamed, proxied, tmp_path):
     tools = Tools(tmp_path)
     with MessagesServer(Script(one_call, rounds=50), window_tokens=24_000) as server:
-        proxy = proxied(server)
+        proxy = proxied(server, session={"window_tokens": 24_000, "planner": "rules"})
         with client_of(proxy) as client:
             messages = work(send_with(client, streamed=streamed), tools, turns=1, model=MODEL, thinking=ADAPTIVE)
         proxy.__exit__(None, None, None)  # what the last answer cost is heard of once it is out
@@ -70,8 +70,8 @@ def test_a_long_conversation_stays_in_the_window(streamed, proxied, tmp_path):
 @pytest.mark.parametrize("background", [None, False])
 def test_plans_are_made_beside_the_answers_unless_it_is_switched_off(background, proxied, tmp_path):
     tools = Tools(tmp_path)
-    session = {"window_tokens": 24_000, "planner": "rules", "background": background, "background_debounce_seconds": 0}
-    with MessagesServer(Script(one_call, rounds=50), window_tokens=24_000) as server:
+    session = {"window_tokens": 12_000, "planner": "rules", "background": background, "background_debounce_seconds": 0}
+    with MessagesServer(Script(one_call, rounds=26), window_tokens=12_000) as server:
         proxy = proxied(server, session=session)
         with client_of(proxy) as client:
             work(send_with(client), tools, turns=1, model=MODEL, thinking=ADAPTIVE)
@@ -179,7 +179,7 @@ def test_a_client_that_changes_old_results_keeps_its_session(proxied, tmp_path):
 def test_who_shows_another_key_gets_nothing_of_a_conversation_whose_name_and_answers_he_knows(anew, proxied, tmp_path):
     tools = Tools(tmp_path)
     named = {"model": MODEL, "metadata": {"user_id": "ann"}, "extra_headers": {"x-compactor-session": "run-7"}}
-    with MessagesServer(Script(one_call, rounds=30), window_tokens=24_000) as server:
+    with MessagesServer(Script(one_call, rounds=16), window_tokens=12_000) as server:
         proxy = proxied(server)
         with client_of(proxy) as client:
             messages = work(send_with(client), tools, turns=1, **named)
@@ -207,7 +207,7 @@ def texts_of(message):
 
 def test_a_proxy_that_starts_anew_goes_on_where_it_was(proxied, tmp_path):
     tools = Tools(tmp_path)
-    with MessagesServer(Script(one_call, rounds=30), window_tokens=24_000) as server:
+    with MessagesServer(Script(one_call, rounds=16), window_tokens=12_000) as server:
         proxy = proxied(server)
         with client_of(proxy) as client:
             messages = work(send_with(client), tools, turns=1, model=MODEL, thinking=ADAPTIVE)
@@ -230,11 +230,11 @@ def test_a_proxy_that_starts_anew_goes_on_where_it_was(proxied, tmp_path):
 def test_a_prompt_that_is_too_long_is_sent_again_shorter(proxied, tmp_path):
     """The window is smaller than the session was told."""
     tools = Tools(tmp_path)
-    with MessagesServer(Script(one_call, rounds=50), window_tokens=9_000) as server:
+    with MessagesServer(Script(one_call, rounds=26), window_tokens=6_000) as server:
         proxy = proxied(server)
         with client_of(proxy) as client:
             messages = work(send_with(client), tools, turns=1, model="claude-opus-4-8")
-        assert len(messages) == 100
+        assert len(messages) == 52
         assert {violation.rule for violation in server.violations} == {22}
 
 
@@ -255,9 +255,9 @@ def test_streamed_chat_completions(proxied, tmp_path):
     tools = Tools(tmp_path)
     messages = [{"role": "user", "content": "Check the modules."}]
     with OpenAIServer(next_command) as server:
-        proxy = proxied(server, session={"window_tokens": 8_000, "max_output_tokens": 500, "planner": "rules"})
+        proxy = proxied(server, session={"window_tokens": 5_000, "max_output_tokens": 500, "planner": "rules"})
         with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="any", max_retries=0) as client:
-            for _ in range(30):
+            for _ in range(16):
                 given = {"model": "gpt-5.5", "messages": messages, "stream_options": {"include_usage": True}}
                 with client.chat.completions.stream(**given) as stream:
                     message = stream.get_final_completion().choices[0].message
@@ -275,7 +275,7 @@ def test_streamed_chat_completions(proxied, tmp_path):
         assert proxy.metrics.value("requests", kind="failed") == 0
         assert proxy.metrics.value("saved_tokens") > 0
     assert counted == sum(exchange.usage.prompt_tokens for exchange in server.exchanges)
-    assert max(len(request.raw) for request in server.requests) < 8_000 * 3
+    assert max(len(request.raw) for request in server.requests) < 5_000 * 3
 
 
 @pytest.mark.real
@@ -286,8 +286,8 @@ def test_chat_completions(proxied, tmp_path):
     messages = [instructions, {"role": "user", "content": "Check the modules."}]
     fields = {"model": "gpt-5.5", "tools": [{"type": "function", "function": {"name": "bash"}}], "seed": 7}
     with OpenAIServer(next_command) as server, httpx.Client(timeout=60) as client:
-        proxy = proxied(server, session={"window_tokens": 8_000, "max_output_tokens": 500, "planner": "rules"})
-        for _ in range(30):
+        proxy = proxied(server, session={"window_tokens": 5_000, "max_output_tokens": 500, "planner": "rules"})
+        for _ in range(16):
             answer = client.post(
                 f"{proxy.url}/v1/chat/completions", json={**fields, "messages": messages}, headers=KEY
             ).json()
@@ -297,8 +297,8 @@ def test_chat_completions(proxied, tmp_path):
                 output = tools.run("bash", json.loads(call["function"]["arguments"]))
                 messages.append({"role": "tool", "tool_call_id": call["id"], "content": output})
         assert proxy.metrics.value("compactions") >= 2
-    assert len(messages) == 62
-    assert max(len(request.raw) for request in server.requests) < 8_000 * 3
+    assert len(messages) == 34
+    assert max(len(request.raw) for request in server.requests) < 5_000 * 3
     assert all(request.messages[0] == instructions for request in server.requests)
     assert all({key: request.body[key] for key in fields} == fields for request in server.requests)
     assert all(set(message) <= set(CHAT_FIELDS) for request in server.requests for message in request.messages)
@@ -306,7 +306,7 @@ def test_chat_completions(proxied, tmp_path):
 
 def test_tokens_are_counted_of_the_list_that_would_be_sent(proxied, tmp_path):
     tools = Tools(tmp_path)
-    with MessagesServer(Script(one_call, rounds=30), window_tokens=24_000) as server:
+    with MessagesServer(Script(one_call, rounds=16), window_tokens=12_000) as server:
         proxy = proxied(server)
         with client_of(proxy) as client:
             messages = work(send_with(client), tools, turns=1, model=MODEL)
@@ -362,7 +362,7 @@ def test_what_the_proxy_does_not_read_is_never_held_and_never_too_large(path, pr
 def test_a_login_that_is_renewed_goes_on_where_it_was_in_the_next_run_too(shows, proxied, tmp_path):
     """Of who shows the run's secret; who knows only the name that its conversations have is somebody else."""
     own, tools = [OwnClient("own-run-1", "wrap-folder"), OwnClient("own-run-2", "wrap-folder")], Tools(tmp_path)
-    with MessagesServer(Script(one_call, rounds=30), window_tokens=24_000) as server:
+    with MessagesServer(Script(one_call, rounds=16), window_tokens=12_000) as server:
         proxy = proxied(server, own=own[0])
         with client_of(proxy, default_headers={"x-compactor-session": "own-run-1"}) as client:
             messages = work(send_with(client), tools, turns=1, model=MODEL, metadata={"user_id": "session-1"})
@@ -416,7 +416,7 @@ def test_a_request_that_compacts_takes_the_clients_own_history_and_its_block_com
 def test_a_name_that_two_keys_use_shows_a_look_up_the_conversation_of_one_owner(proxied, tmp_path):
     """Without the owner it shows neither, whoever came first."""
     tools = Tools(tmp_path)
-    with MessagesServer(Script(one_call, rounds=30), window_tokens=24_000) as server:
+    with MessagesServer(Script(one_call, rounds=16), window_tokens=12_000) as server:
         proxy = proxied(server)
         for key in ("key-of-ann", "key-of-bob"):
             with client_of(proxy, default_headers={"x-api-key": key, "x-compactor-session": "run-7"}) as client:

@@ -213,7 +213,7 @@ def behind(tmp_path):
     opened_ones = []
 
     def start(server, **session) -> ProxyServer:
-        session = {"window_tokens": 24_000, "max_output_tokens": 500, "planner": "rules", **session}
+        session = {"window_tokens": 12_000, "max_output_tokens": 500, "planner": "rules", **session}
         upstreams, store = Upstreams("", server.url, ""), str(tmp_path / "store.db")
         opened_ones.append(ProxyServer(ProxySettings(upstreams=upstreams, store=store, session=session)).__enter__())
         return opened_ones[-1]
@@ -260,12 +260,12 @@ def test_the_real_sdk_streams_and_is_compacted(behind):
     with OpenAIServer(next_call, window_tokens=40_000) as server:
         proxy = behind(server)
         with sdk_client(proxy) as client:
-            worked(client, [words("user", "Check the modules, and never delete a file.")], 25)
+            worked(client, [words("user", "Check the modules, and never delete a file.")], 14)
         compactions, failed = proxy.metrics.value("compactions"), proxy.metrics.value("requests", kind="failed")
     assert server.violations == []
     assert compactions >= 1
     assert failed == 0
-    assert max(exchange.usage.prompt_tokens for exchange in server.exchanges) < 24_000
+    assert max(exchange.usage.prompt_tokens for exchange in server.exchanges) < 12_000
     assert "never delete a file" in json.dumps(server.requests[-1].body["input"])
 
 
@@ -281,8 +281,18 @@ def compaction_of(client, items, ask: str) -> dict[str, Any]:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("ask", ["trigger", "words", "window"])
-@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize(
+    ("restarted", "ask"),
+    [
+        (False, "trigger"),
+        (True, "words"),
+        (True, "window"),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in ((False, "words"), (False, "window"), (True, "trigger"))
+        ),
+    ],
+)
 def test_a_compaction_is_answered_and_its_answer_expanded(behind, ask, restarted, tmp_path):
     """By whichever way the client asks; by a proxy that was started anew, too, from the originals."""
     with OpenAIServer(next_call, window_tokens=90_000) as server:
@@ -328,12 +338,12 @@ class Planning:
         return self.answer
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_the_conversation_s_own_model_plans_behind_it_while_it_is_cached_else_by_cards(behind):
     """Once behind the list as the client has it; then what the provider has cached is no longer what the client has."""
     model = Planning()
     with OpenAIServer(model, window_tokens=40_000) as server:
-        proxy = behind(server, planner="auto")
+        proxy = behind(server, window_tokens=24_000, planner="auto")
         with sdk_client(proxy) as client:
             worked(client, [words("user", "Check the modules, and never delete a file.")], 40)
         (session,) = proxy.gateway.conversations.sessions()

@@ -11,7 +11,7 @@ MODEL = "claude-opus-5-5"
 ROUNDS = 10
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_ten_rounds_through_the_proxy_keep_demands_and_failures(proxied):
     """The client sends its whole history each time; at each twelfth the proxy is started anew on its store."""
     history, views = make_session(110), []

@@ -249,7 +249,7 @@ def test_a_store_that_cannot_be_opened_costs_no_request(proxied, tmp_path):
 
 
 def test_no_key_is_stored_or_shown(proxied, tmp_path, capfd):
-    with MessagesServer(Script(one_call, rounds=40), window_tokens=24_000) as server:
+    with MessagesServer(Script(one_call, rounds=20), window_tokens=12_000) as server:
         proxy = proxied(server)
         secret = "sk-ant-secret-4711"
         with anthropic.Anthropic(base_url=proxy.url, api_key=secret, max_retries=0) as client:
@@ -309,7 +309,7 @@ def test_metrics_and_health(proxied):
     assert "refused" not in help_text, "what the guard refuses is not counted"
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_fifty_conversations_at_once(proxied):
     with MessagesServer(lambda request: json.dumps(request.messages[0]["content"])) as server:
         proxy = proxied(server)
