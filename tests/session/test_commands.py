@@ -22,7 +22,7 @@ ROOMY = 200_000
 
 
 def test_a_dry_run_shows_what_compact_does_and_writes_nothing(session_of, store):
-    session, history = session_of(window_tokens=60_000), make_session(60)
+    session, history = session_of(window_tokens=60_000), make_session(30)
     session.prepare(history)
     shown = session.compact(history, dry_run=True)
     assert not shown.applied
@@ -64,7 +64,7 @@ def test_compacting_again_at_once_plans_and_changes_nothing(tmp_path_factory, hi
 def test_who_asks_at_his_limit_gets_a_share_of_that_whatever_the_window(session_of):
     """A client with a smaller window of its own, asking again and again: each time there is room again."""
     session = session_of(window_tokens=ROOMY)
-    for end in range(60, 140, 8):
+    for end in range(30, 70, 8):
         done = session.compact(make_session(end), at_limit=True)
         assert done.tokens_after < done.tokens_before * 0.75
     assert session.state.limit_tokens > ROOMY / 2
@@ -73,7 +73,7 @@ def test_who_asks_at_his_limit_gets_a_share_of_that_whatever_the_window(session_
 @pytest.mark.real
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_every_preset_compacts_on_command(session_of, preset):
-    session, history = session_of(window_tokens=30_000, preset=preset), make_session(60)
+    session, history = session_of(window_tokens=30_000, preset=preset), make_session(30)
     done = session.compact(history)
     assert done.applied
     assert done.tokens_after < done.tokens_before / 1.5
@@ -83,7 +83,7 @@ def test_every_preset_compacts_on_command(session_of, preset):
 @pytest.mark.real
 def test_compacting_again_and_again_leaves_what_was_left_before(session_of):
     session = session_of(window_tokens=ROOMY)
-    left = [session.compact(make_session(turns)).tokens_after for turns in (60, 66, 72, 78, 84, 90)]
+    left = [session.compact(make_session(turns)).tokens_after for turns in (30, 36, 42, 48, 54, 60)]
     assert min(left) >= left[0] * 0.9, left
 
 
@@ -94,7 +94,7 @@ def test_nothing_worth_compacting_is_a_result(session_of):
 
 
 def test_the_models_own_tool_asks_for_a_compaction(session_of):
-    session, history = session_of(window_tokens=ROOMY), make_session(60)
+    session, history = session_of(window_tokens=ROOMY), make_session(30)
     call = {"type": "tool_use", "id": "toolu_c", "name": "compact", "input": {"focus": "ticket-4703"}}
     answer = {"type": "tool_result", "tool_use_id": "toolu_c", "content": "It will be done."}
     session.prepare(history)
@@ -104,14 +104,14 @@ def test_the_models_own_tool_asks_for_a_compaction(session_of):
 
 
 def test_a_request_is_served_at_the_next_call(session_of):
-    session, history = session_of(window_tokens=ROOMY), make_session(60)
+    session, history = session_of(window_tokens=ROOMY), make_session(30)
     session.prepare(history)
     session.request_compaction()
     assert len(session.prepare(history)) < len(history)
 
 
 def test_undo_goes_back_and_waits(session_of):
-    session, history = session_of(window_tokens=60_000), make_session(60)
+    session, history = session_of(window_tokens=60_000), make_session(30)
     session.prepare(history)
     session.compact(history)
     assert session.undo()
@@ -124,7 +124,7 @@ def test_undo_goes_back_and_waits(session_of):
 @pytest.mark.real
 def test_old_plans_hold_nothing_of_what_they_were_made_from_and_the_newest_can_be_undone(session_of):
     session = session_of(window_tokens=ROOMY)
-    plans = (session.compact(make_session(turns)).plan for turns in range(60, 144, 6))
+    plans = (session.compact(make_session(turns)).plan for turns in range(30, 58, 2))
     read = [weakref.ref(plan.bound_analysis) for plan in plans]
     gc.collect()
     assert [analysis() is not None for analysis in read[:-2]] == [False] * 12
@@ -136,10 +136,10 @@ def test_old_plans_hold_nothing_of_what_they_were_made_from_and_the_newest_can_b
 
 @pytest.mark.real
 def test_restore_and_search_reach_everything(session_of):
-    session, history = session_of(), make_session(60)
+    session, history = session_of(), make_session(30)
     Agent(session).play(history)
     assert list(session.restore("t2").messages) == history[1:3]
-    assert list(session.restore("t60").messages) == history[-2:]
+    assert list(session.restore("t30").messages) == history[-2:]
     assert session.restore("t2", lines=(1, 1)).text == "Step 1: read for ticket-4701."
     assert "value7 " in session.restore("t2", search="value7 ").text
     best = session.search("ticket-4703").matches[0]
@@ -167,7 +167,7 @@ def test_prompt_too_long_gets_one_shorter_list(session_of, preset):
 
 
 def test_a_refusal_without_numbers_is_not_the_end_of_the_session(session_of):
-    session, history = session_of(window_tokens=ROOMY), make_session(60)
+    session, history = session_of(window_tokens=ROOMY), make_session(30)
     before = session.prepare(history)
     shorter = session.recover(history, RefusedError("request body", 413))
     assert len(str(shorter)) < len(str(before)) / 2
@@ -177,8 +177,8 @@ def test_a_refusal_without_numbers_is_not_the_end_of_the_session(session_of):
 
 def test_another_error_is_not_ours(session_of):
     session = session_of()
-    session.prepare(make_session(60))
-    assert session.recover(make_session(60), "overloaded_error") is None
+    session.prepare(make_session(30))
+    assert session.recover(make_session(30), "overloaded_error") is None
 
 
 def test_recovery_without_a_store_gives_up(session_of, store, clock):
@@ -186,7 +186,7 @@ def test_recovery_without_a_store_gives_up(session_of, store, clock):
 
     failing = FailingStore(store)
     failing.broken = True
-    session, history = session_of(store=failing, window_tokens=ROOMY), make_session(60)
+    session, history = session_of(store=failing, window_tokens=ROOMY), make_session(30)
     session.prepare(history)
     assert session.recover(history, TOO_LONG) is None
     assert session.prepare(history) == history
@@ -227,7 +227,7 @@ def test_which_errors_mean_too_long(error, read):
 
 
 def test_usage_calibrates_the_counter(session_of):
-    session, history = session_of(window_tokens=ROOMY), make_session(60)
+    session, history = session_of(window_tokens=ROOMY), make_session(30)
     session.prepare(history)
     counted = session.state.tokens
     usage = {"input_tokens": 10, "cache_read_input_tokens": counted // 2, "cache_creation_input_tokens": 0}
@@ -249,7 +249,7 @@ def sdk_message(**fields):
 
 @pytest.mark.parametrize("answer_of", [dict, pytest.param(sdk_message, marks=pytest.mark.real)])  # loads the SDK
 def test_an_answer_cut_off_by_the_window_asks_for_a_compaction(session_of, answer_of):
-    session, history = session_of(window_tokens=ROOMY), make_session(60)
+    session, history = session_of(window_tokens=ROOMY), make_session(30)
     session.prepare(history)
     session.observe(answer_of(**CUT_OFF))
     assert len(session.prepare(history)) < len(history)
@@ -260,7 +260,7 @@ def test_system_and_tools_that_leave_no_room_are_an_error_not_a_loop(session_of)
     tools = [{"name": f"tool_{number}", "input_schema": {"description": "x y z " * 50}} for number in range(100)]
     with pytest.raises(SettingsError, match="raise window_tokens"):
         session_of(tools=tools)
-    session, history = session_of(), make_session(60)
+    session, history = session_of(), make_session(30)
     session.set_request(tools=tools)
     assert session.prepare(history) == history
     session.set_request(tools=tools)
@@ -283,7 +283,7 @@ def test_an_unknown_planner_is_said_at_once(tmp_path, planner):
 
 def test_claude_auto_compact_off_leaves_only_what_is_asked_for(session_of, monkeypatch):
     monkeypatch.setenv("CLAUDE_AUTO_COMPACT", "false")
-    session, history = session_of(), make_session(60)
+    session, history = session_of(), make_session(30)
     assert session.prepare(history) == history
     assert session.compact(history).applied
 
@@ -294,11 +294,11 @@ def test_children_have_their_own_budget_and_the_same_store(session_of, store):
         child = parent.child("look for the test", window_tokens=8_000)
         assert (child.session_id, child.state.window_tokens) == ("root.1", 8_000)
         assert parent.child("another").session_id == "root.2"
-        Agent(child).play(make_session(60))
+        Agent(child).play(make_session(30))
         assert child.state.compactions >= 1
         assert parent.state.compactions == 0
         child.close()
-        assert list(parent.restore(f"{child.state.history_key}:t2").messages) == make_session(60)[1:3]
+        assert list(parent.restore(f"{child.state.history_key}:t2").messages) == make_session(30)[1:3]
     assert {event["session"] for event in store.events()} == {"root.1"}
 
 
@@ -309,7 +309,7 @@ def test_a_session_opens_its_store_only_when_it_must(tmp_path, clock):
 
 
 def test_cache_marks_of_a_compacted_region_are_left_out(session_of):
-    history = make_session(60)
+    history = make_session(30)
     for message in history:
         if isinstance(message["content"], list):
             message["content"][-1]["cache_control"] = {"type": "ephemeral"}
@@ -430,7 +430,7 @@ def test_what_is_no_name_and_no_text_is_not_looked_for(session_of):
 def test_over_the_window_a_store_that_works_again_is_used_at_the_next_call(store, session_of):
     """It rests for half a minute otherwise; meanwhile every request would be refused by the provider."""
     failing = FailingStore(store)
-    session, history = session_of(store=failing), make_session(60)
+    session, history = session_of(store=failing), make_session(30)
     failing.broken = True
     assert session.prepare(history) == history
     assert session.state.tokens > session.state.limit_tokens
@@ -444,7 +444,7 @@ def test_over_the_window_a_store_that_works_again_is_used_at_the_next_call(store
 
 
 def test_what_is_compacted_again_is_reclaimed_once(session_of):
-    session, history = session_of(window_tokens=ROOMY), make_session(60)
+    session, history = session_of(window_tokens=ROOMY), make_session(30)
     for _ in range(3):
         done = session.compact(history)
         assert session.state.reclaimed_tokens == done.tokens_before - done.tokens_after > 0

@@ -32,7 +32,7 @@ def run_until(folder, style, stop):
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("style", ["grow", "replace"])
+@pytest.mark.parametrize("style", ["grow", pytest.param("replace", marks=pytest.mark.slow)])
 def test_killed_and_restarted_is_as_if_never_killed(tmp_path, style):
     (tmp_path / "killed").mkdir()
     (tmp_path / "whole").mkdir()
@@ -78,7 +78,7 @@ def test_a_session_id_continues_with_view_log_and_undo(tmp_path, replaces):
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("restarted", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_store_that_is_deleted_under_a_session_is_begun_anew_and_nothing_is_lost(tmp_path, restarted):
     """The session has the whole history: that its file is gone is no reason to go over the window for good."""
     path, history = tmp_path / "store.db", grown(26, 4_000)
@@ -127,7 +127,7 @@ def test_where_a_store_is_gone_and_cannot_be_begun_anew_the_list_goes_out_whole_
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("replaces", [False, True])
+@pytest.mark.parametrize("replaces", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_sessions_that_are_let_go_cost_their_conversations_nothing(tmp_path, replaces):
     """A cache of the newest sessions drops the others unclosed, while more conversations than it holds take turns."""
     path, names, history = tmp_path / "store.db", ("a", "b", "c"), grown(14, 4_000)
