@@ -60,7 +60,7 @@ def run(command, project, env, text=""):
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("variable", [None, EVERYWHERE])
+@pytest.mark.parametrize("variable", [pytest.param(None, marks=pytest.mark.slow), EVERYWHERE])
 def test_what_a_client_runs_imports_nothing_from_the_project(compactor, folder, session_log, variable):
     project = project_of(folder, {*OURS, *INSTALLED, *STANDARD})
     env = environment(project, variable)
@@ -82,7 +82,7 @@ async def tool_names(server, project, env):
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("variable", [None, EVERYWHERE])
+@pytest.mark.parametrize("variable", [pytest.param(None, marks=pytest.mark.slow), EVERYWHERE])
 def test_what_a_person_runs_imports_nothing_from_the_project_once_it_has_begun(folder, session_log, variable):
     """The script that pip writes imports `applier` and `re` before any line of ours."""
     project = project_of(folder, {*OURS, *INSTALLED, *STANDARD} - imported_at_start(folder) - {"applier"})
@@ -94,7 +94,7 @@ def test_what_a_person_runs_imports_nothing_from_the_project_once_it_has_begun(f
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("variable", [None, EVERYWHERE])
+@pytest.mark.parametrize("variable", [pytest.param(None, marks=pytest.mark.slow), EVERYWHERE])
 def test_processes_that_plan_many_files_import_nothing_from_the_project_either(folder, session_log, variable):
     project = project_of(folder, {*OURS, *INSTALLED, *STANDARD} - imported_at_start(folder) - {"applier"})
     (folder / "logs").mkdir()
@@ -112,7 +112,7 @@ def test_the_module_that_is_run_by_hand_leaves_the_project_too(folder):
     assert imported_from(project) == []
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_what_the_interpreter_has_anyway_stays_and_the_client_of_wrap_gets_the_variable_as_it_was(folder):
     project = project_of(folder, {"planner", *INSTALLED} - imported_at_start(folder) - {"applier"})
     anyway = (*site.getsitepackages(), str(Path(os.__file__).parent))
@@ -124,7 +124,7 @@ def test_what_the_interpreter_has_anyway_stays_and_the_client_of_wrap_gets_the_v
     assert imported_from(project) == []
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_a_module_that_the_user_names_is_found_by_his_variable(folder):
     project = project_of(folder, {"mine", "planner", *INSTALLED} - imported_at_start(folder) - {"applier"})
     with (project / "mine.py").open("a") as module:
@@ -144,7 +144,7 @@ def test_a_module_that_the_user_names_is_found_by_his_variable(folder):
     assert imported_from(project) == ["mine.py.ran"]
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_an_installation_for_one_user_is_found_although_python_hides_it(folder, session_log):
     """As ``pip install --user`` leaves it: packages in the user's folder, for an interpreter that has none of them."""
     interpreter = getattr(sys, "_base_executable", sys.executable)

@@ -68,7 +68,9 @@ def test_what_the_model_waits_for_is_sent_as_it_came(tmp_path_factory, history, 
 
 
 @pytest.mark.real
-@pytest.mark.parametrize(("window", "characters"), [(60_000, 9_800), pytest.param(200_000, 60_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("window", "characters"), [(60_000, 9_800), pytest.param(200_000, 60_000, marks=pytest.mark.slow)]
+)
 def test_a_read_is_never_cut_on_arrival(session_of, window, characters):
     session, history = session_of(window_tokens=window), grown(14, characters)
     for end in range(1, len(history) + 1, 2):

@@ -19,6 +19,12 @@ pytestmark = pytest.mark.real
 WORKER = Path(__file__).with_name("worker.py")
 
 
+MOSTLY_SQLITE = pytest.mark.parametrize(
+    "store_url", ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True
+)
+"""What takes long is tried on PostgreSQL by ``--slow`` alone."""
+
+
 def run(store, *actions):
     done = subprocess.run(
         [sys.executable, WORKER, store, *actions], capture_output=True, text=True, check=False, timeout=120
@@ -26,10 +32,12 @@ def run(store, *actions):
     assert done.returncode == 0, done.stderr
 
 
+@MOSTLY_SQLITE
 def test_processes_share_a_store_and_one_that_is_killed_harms_nothing(store_url):
     run(store_url, "together", "fork", "kill")
 
 
+@MOSTLY_SQLITE
 def test_who_is_killed_in_a_backup_an_import_or_a_collection_leaves_a_whole_store(store_url):
     run(store_url, "killed_in_upkeep")
 
@@ -42,6 +50,7 @@ def test_a_fork_in_mid_transaction_hangs_neither_side(store_url):
     run(store_url, "fork_in_transaction")
 
 
+@pytest.mark.slow
 def test_a_store_opened_twice_in_one_process_loses_nothing_to_another(sqlite_path):
     run(sqlite_path, "opened_again")
 
