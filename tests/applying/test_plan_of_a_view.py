@@ -35,7 +35,7 @@ def said(messages):
 
 @pytest.mark.parametrize("copied", [False, True])
 def test_ten_rounds_by_the_snippet_are_each_planned_from_the_whole_history(copied):
-    history, messages, at = make_session(40), [], 0
+    history, messages, at = make_session(24), [], 0
     for end in rounds_of(history):
         messages = [*messages, *history[at:end]]
         at = end
@@ -50,7 +50,7 @@ def test_ten_rounds_by_the_snippet_are_each_planned_from_the_whole_history(copie
 
 
 def test_ten_rounds_by_the_snippet_keep_what_ten_of_one_session_and_of_ten_sessions_keep(tmp_path):
-    history, one, views = make_session(50), Agent(Session("fix it", planner="rules", store=tmp_path / "a.db")), []
+    history, one, views = make_session(30), Agent(Session("fix it", planner="rules", store=tmp_path / "a.db")), []
     snippet, resumed, at = [], [], 0
     for end in rounds_of(history):
         one.messages = history[:end]
@@ -91,7 +91,7 @@ def test_no_forged_view_restores_anything(tmp_path_factory, history, data):
 
 @pytest.mark.parametrize(("maker", "reader", "known"), [("a", "a", True), ("a", "b", False), ("a", None, False)])
 def test_a_session_knows_the_views_of_its_own_name_alone(tmp_path, maker, reader, known):
-    history, store = make_session(60), open_store(tmp_path / "s.db")
+    history, store = make_session(30), open_store(tmp_path / "s.db")
     with store, Session("fix it", planner="rules", store=store, session_id=maker) as session:
         view = session.compact(history).messages
         store.set_state(f"session:{maker}", None)
@@ -101,7 +101,7 @@ def test_a_session_knows_the_views_of_its_own_name_alone(tmp_path, maker, reader
 
 
 def test_a_session_goes_on_from_a_view_of_the_command_as_it_came(tmp_path):
-    history = make_session(60)
+    history = make_session(30)
     view = apply(plan_compaction(history, "fix it", planner="rules", target_ratio=0.2), store=tmp_path / "s.db")
     more = [{"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on"}]
     with Session("fix it", planner="rules", store=tmp_path / "s.db", clock=Clock(), session_id="wrapped") as session:
@@ -129,8 +129,8 @@ def test_a_host_that_counts_its_calls_from_the_view_on_gets_a_valid_list(tmp_pat
 
 
 def test_a_plan_of_a_view_is_applied_to_the_view(tmp_path):
-    history, path = make_session(60), tmp_path / "s.db"
-    more = make_session(70)[len(history) :]
+    history, path = make_session(30), tmp_path / "s.db"
+    more = make_session(35)[len(history) :]
     with open_store(path) as store:
         view = apply(plan_compaction(history, "fix it", planner="rules", target_ratio=0.3), store=store)
         plan = plan_compaction([*view, *more], "fix it", planner="rules", target_ratio=0.2, store=store)
@@ -158,7 +158,7 @@ def openai(messages):
 
 @pytest.mark.parametrize("form", [list, openai])
 def test_the_command_plans_a_file_that_it_wrote_from_the_originals(tmp_path, form):
-    history = make_session(60)
+    history = make_session(30)
     (tmp_path / "t.json").write_text(json.dumps(form(history)))
     to = ["--store", str(tmp_path / "s.db")]
 

@@ -86,7 +86,10 @@ def test_uninstalling_names_the_plugins_own_store_if_there_is_one(compactor, con
     assert ("The store stays" in gone.out) == is_there
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+SOME_CLIENTS = [pytest.param(name, marks=() if name in (CLIENT, "codex") else pytest.mark.slow) for name in CLIENTS]
+
+
+@pytest.mark.parametrize("client", SOME_CLIENTS)
 def test_installing_again_keeps_the_store_of_the_last_install(compactor, config, folder, monkeypatch, client):
     """The next version of this package still finds every original."""
     monkeypatch.setenv("PI_CODING_AGENT_DIR", str(folder / "pi"))

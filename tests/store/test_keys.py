@@ -40,7 +40,7 @@ def session(path, owner):
     return Session("work", planner="rules", store=path, session_id=owner, window_tokens=20_000)
 
 
-@pytest.fixture(params=[32, 48, 64])
+@pytest.fixture(params=[*(pytest.param(bits, marks=pytest.mark.slow) for bits in (32, 48)), 64])
 def alike(request, monkeypatch):
     """Digests of histories that all begin with so many equal bits."""
     equal = "0" * (request.param // 4)
