@@ -2,7 +2,7 @@
 VENV ?= .venv
 PYTHON ?= python3
 
-.PHONY: demo test lint hunt ci
+.PHONY: demo test lint hunt slow ci
 
 $(VENV)/.dev: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +29,9 @@ SECONDS ?= 600
 hunt: $(VENV)/.bench
 	HYPOTHESIS_PROFILE=random $(VENV)/bin/pytest -n auto --real
 	$(VENV)/bin/python -m tests.hunt --seconds $(SECONDS)
+
+slow:
+	bash .ci/run --slow
 
 ci:
 	bash .ci/run

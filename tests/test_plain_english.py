@@ -9,11 +9,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
-from tests.test_imports import MODULES
+from tests.test_imports import MODULES, tree
 
 LIMITS = {
     "begins with What or Of": (re.compile(r"(?:What|Of)\b"), 0.0),
@@ -33,11 +32,11 @@ SHOWN = 20
 @cache
 def docstrings() -> list[tuple[str, str]]:
     """Each docstring of both packages, also those of fields and constants, with its place."""
-    return [(f"{path}:{line}", text) for path in MODULES.values() for line, text in _docstrings_of(path)]
+    return [(f"{path}:{line}", text) for name, path in MODULES.items() for line, text in _docstrings_of(name)]
 
 
-def _docstrings_of(path: Path) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+def _docstrings_of(name: str) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree(name)):
         documented = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module)
         if documented and (text := ast.get_docstring(node)):
             yield getattr(node, "lineno", 1), text
@@ -62,8 +61,8 @@ def test_docstrings_avoid_private_words(name):
 
 def test_a_class_name_is_used_once():
     places = defaultdict(set)
-    for name, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for name in MODULES:
+        for node in ast.walk(tree(name)):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].add(name)
     repeated = {name: sorted(modules) for name, modules in places.items() if len(modules) > 1}
@@ -82,8 +81,8 @@ def test_a_module_name_is_used_once():
 def test_names_avoid_private_words():
     held = [
         f"{path}:{node.lineno}: {name}"
-        for path in MODULES.values()
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for module, path in MODULES.items()
+        for node in ast.walk(tree(module))
         for name in [getattr(node, "name", None) or getattr(node, "arg", None) or getattr(node, "id", None)]
         if isinstance(name, str) and PRIVATE_NAMES & set(name.lower().split("_"))
     ]

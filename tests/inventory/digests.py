@@ -23,8 +23,12 @@ from tests.inventory.product import ROOT
 
 RATIOS = (0.05, 0.1, 0.25, 0.5)
 RECORDED = ROOT / "tests" / "evaluation" / "recorded"
-REPLAYS = {"demo": (240, 40_000), "failing": (38, 8_000), "service": (40, 3_500)}
-"""How many messages of each, and a window in which they do not fit."""
+REPLAYS = {
+    "demo": (240, 40_000, ("relevance",)),
+    "failing": (38, 8_000, tuple(PRESETS)),
+    "service": (40, 3_500, tuple(PRESETS)),
+}
+"""Number of messages of each, a window in which they do not fit, and the presets that compact them."""
 LOGGED = 100
 """So many messages of each are written in each format."""
 SECONDS_PER_CALL = 15.0
@@ -232,12 +236,12 @@ def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def replays() -> Iterator[str]:
-    """Each preset over each transcript, call by call, with the rules planner and a clock of its own."""
+    """Presets over each transcript, call by call, with the rules planner and a clock of their own."""
     for name, whole in transcripts().items():
-        count, window = REPLAYS[name]
+        count, window, presets = REPLAYS[name]
         whole = {**whole, "messages": whole["messages"][:count]}
         yield f"## {name}, {count} messages, window {window:,}"
-        for preset in PRESETS:
+        for preset in presets:
             yield from _replayed(whole, preset, window, replace=False)
         yield from _replayed(whole, "relevance", window, replace=True)
         yield ""
