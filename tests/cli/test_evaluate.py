@@ -81,7 +81,7 @@ def test_a_ratio_that_is_no_share_is_wrong_usage(compactor, whole_run, ratio):
     assert compactor("eval", whole_run, "--ratio", ratio).code == 2
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_folders_of_prompts_are_compared_by_recorded_answers(compactor, whole_run, folder):
     read = read_transcript(whole_run)
     cuts = [cut.name for cut in cut_transcript(whole_run.stem, read.messages, read.task)]

@@ -18,11 +18,11 @@ HUNTS = [path.stem for path in sorted(Path(__file__).parent.glob("*_hunt.py"))]
 def test_a_hunt_counts_what_it_does(name):
     threshold = gc.get_threshold()
     try:
-        counts = list(islice(import_module(f"tests.hunt.{name}").rounds(0), 3))
+        (count,) = islice(import_module(f"tests.hunt.{name}").rounds(0), 1)
     finally:
         gc.unfreeze()
         gc.set_threshold(*threshold)
-    assert all(sum(count.values()) for count in counts)
+    assert sum(count.values())
 
 
 GUARDS = {

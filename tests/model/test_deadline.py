@@ -112,7 +112,7 @@ def test_an_asynchronous_client_keeps_the_deadline():
         asyncio.run(plan(url))
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_nothing_that_is_asked_outlives_the_interpreter():
     code = """
 import socket, anthropic

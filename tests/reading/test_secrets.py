@@ -116,7 +116,7 @@ HOSTILE = (
 )
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_time_is_linear_in_hostile_lines():
     """Before, some of these lines took a quarter of a minute each; the process is killed after a minute for all."""
     code = (

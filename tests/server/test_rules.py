@@ -168,7 +168,9 @@ def test_what_the_api_takes(name):
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "too many messages" else ()) for name in BROKEN]
+)
 def test_what_the_api_refuses(name):
     rule, messages, options = BROKEN[name]
     assert rule in broken(messages, **options)

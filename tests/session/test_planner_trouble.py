@@ -84,7 +84,7 @@ def test_hooks_hear_everything_may_veto_and_cannot_break(session_of):
         raise RuntimeError("a hook's own trouble")
 
     session = session_of(hooks={"*": [heard.append, broken], "pre_compact": veto}, window_tokens=24_000)
-    Agent(session).play(make_session(200))
+    Agent(session).play(make_session(120))
     assert heard == session.log()
     assert "vetoed" in kinds(session)
     done = [event for event in session.log() if event.kind == "post_compact" and event.trigger != "arrival"]

@@ -365,7 +365,7 @@ def test_save_and_apply_write_and_finish_ends_the_command(command, plan, message
     assert "applied: " in process.stderr.read()
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_plan_opens_the_review_and_names_where_the_plan_will_be(command, tmp_path):
     process, page = command("plan", "run.json", "--planner", "rules")
     assert page.get("/api/review").json()["files"] == {"plan": "run.plan.json", "view": "run.view.json"}
@@ -377,7 +377,7 @@ def test_plan_opens_the_review_and_names_where_the_plan_will_be(command, tmp_pat
     assert process.wait(60) == 0
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_watch_opens_the_page_of_the_session_until_ctrl_c(command):
     process, page = command("watch", "run.json", "--window", "8000")
     (run,) = page.get("/api/report").json()["runs"]
