@@ -1,7 +1,7 @@
-"""Chain of steps in a call: a list arrives, tiers shorten it, originals are stored, a list is sent.
+"""Steps of one call of a session: a message list arrives, is shortened if needed, and is returned to be sent.
 
-`CHAIN` lists the links in order. Each link changes only a copy of the state; a link that fails is skipped, and the log
-reports it. Nothing here may break the agent. Not safe for threads: `Session` has the lock.
+`CHAIN` lists the steps in order. Each step works on a copy of the session's state; if a step fails, its copy is
+discarded, the log reports it, and the agent goes on. Not safe for threads: `Session` has the lock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from applier.learning.learned import Memory, lines_for, opening_text
-from applier.session.compaction import Compaction, attempt, rest, run_row, situation_of
+from applier.session.compaction import Compaction, attempt, pause_tier, run_row, situation_of
 from applier.session.frame import Edits, draft
 from applier.session.ledger import Saved
 from applier.session.persistence import session_name
@@ -31,28 +31,29 @@ from planner.reading.messages import blocks, message_digest, plain_message
 from planner.validity import answer_calls
 
 AHEAD_STATE = "ahead:"
-"""Prefix of the store's key for the plan that was made in advance for the next compaction of a session."""
+"""Beginning of the store's name for a plan that was made in advance for a session's next compaction."""
 
 CLEARLY_SHORTER = 0.75
-"""Largest size of a prompt after the API's error that it is too long, as a share of the limit."""
+"""Largest size of a prompt that is sent after the API refused a longer one, as a share of the limit."""
 AHEAD_CALLS = 4
-"""Number of calls before the planning row is expected to run, from which a plan is made in advance."""
+"""Number of calls, before a plan is probably needed, at which the worker begins to make it in advance."""
 LONG_HISTORY_TOKENS = 200_000
-"""Size of a history from which plans are made in advance: the rules need about a second for each 100,000 tokens."""
+"""Size of a history from which even plans by rules are made in advance, as rules need about a second for each 100,000
+tokens."""
 
 
 def note_requests(state: State) -> None:
-    """Note whether the model asked for a compaction in its newest messages."""
+    """Request a compaction if the model called the tool for it in its newest messages."""
     tracker, tool = state.ledger.tracker, state.setup.settings.compact_tool
     newest = tracker.plain[max(state.ledger.unsent_from, len(tracker) - 2) :]
     for block in (block for message in newest for block in blocks(message)):
         if block["type"] == "tool_use" and block.get("name") == tool:
-            asked = block.get("input")
-            state.pressure.request("tool", str(asked.get("focus", "")) if isinstance(asked, dict) else "")
+            arguments = block.get("input")
+            state.pressure.request("tool", str(arguments.get("focus", "")) if isinstance(arguments, dict) else "")
 
 
 def find_store(state: State) -> None:
-    """Notice that the store's file was removed, and retry a failed store if the prompt does not fit."""
+    """Notice if the store's file was removed. If the store failed but the prompt is too long, try the store again."""
     state.give_up_lost()
     store = state.setup.store
     if not store.may_write and state.is_too_long:  # no plan can be applied before the store works: try it at every call
@@ -62,18 +63,21 @@ def find_store(state: State) -> None:
 
 
 def begin_with_lessons(state: State) -> None:
-    """Add the approved lines that are relevant to the task to a new conversation, after its last message."""
+    """Add lines learned from earlier conversations to the first list of a new one, after its last message.
+
+    Only lines that a person approved and that are relevant to the task are added.
+    """
     setup, ledger, tracker = state.setup, state.ledger, state.ledger.tracker
-    project, most = setup.settings.project, setup.settings.learned_tokens
+    project, most_tokens = setup.settings.project, setup.settings.learned_tokens
     is_new = ledger.arrival.start == 0 and ledger.last.at is None and ledger.frame.is_empty
-    if not (project and most and is_new and tracker.plain[-1]["role"] == "user" and setup.store.may_write):
+    if not (project and most_tokens and is_new and tracker.plain[-1]["role"] == "user" and setup.store.may_write):
         return
     try:
         approved = setup.store.use(lambda store: Memory(store, project).approved)
         today = datetime.fromtimestamp(setup.clock(), UTC).date()
         task = state.planning.task or first_words(tracker.history, TASK_CHARACTERS)
         lines = lines_for(task, Path(project), set(approved.values()), today)
-        text, count = opening_text(lines, tracker.counter, most)
+        text, count = opening_text(lines, tracker.counter, most_tokens)
         if text:
             edits = Edits("learned", additions={len(tracker) - 1: text})
             ledger.commit(draft(ledger.frame, edits, tracker, ledger.committed.key), setup.store)
@@ -84,27 +88,27 @@ def begin_with_lessons(state: State) -> None:
 
 
 def shorten_arrivals(state: State) -> None:
-    """Run the tiers for new results: nothing after them is cached yet."""
+    """Shorten new tool results, while nothing after them is cached yet, so that shortening invalidates no cache."""
     new_from = state.ledger.unsent_from
     for tier in state.setup.preset.arrival if state.setup.store.may_write else ():
         attempt(state, tier, "arrival", forced=True, new_from=new_from)
 
 
 def run_cheap_tiers(state: State) -> None:
-    """Run the preset's rows before the planning row."""
+    """Run the rows of the preset before the one that plans: cheaper ways to shorten the list, each with a trigger."""
     for row in state.setup.preset.cheap:
         run_row(state, row)
 
 
 def plan(state: State) -> None:
-    """Run the preset's planning row, with a plan made in advance if there is one."""
-    state.ledger.tracker.know(state.planning.take_up())
+    """Run the row of the preset that makes a plan; use the plan that the worker made in advance, if there is one."""
+    state.ledger.tracker.adopt_analysis(state.planning.take_finished_plan())
     for row in state.setup.preset.planning:
         run_row(state, row)
 
 
 def run_last_resorts(state: State) -> None:
-    """Run the preset's rows after the planning row, for a prompt that would not fit."""
+    """Run the rows of the preset after the one that plans, which act only if the prompt would not fit otherwise."""
     for row in state.setup.preset.last_resorts:
         run_row(state, row)
     state.pressure.requested = state.pressure.focus = ""
@@ -117,14 +121,14 @@ def remove_pictures(state: State) -> None:
 
 
 def report_size(state: State) -> None:
-    """Report once that even the last resort was not enough and the provider will refuse the prompt."""
+    """Report, once, that the prompt is still too long after the last resort, so that the provider will refuse it."""
     problem = "over the limit" if state.is_too_long and state.setup.preset.steps else ""
     message = f"{state.tokens} tokens of at most {state.pressure.limit_tokens}: no step could make it smaller"
     state.setup.log.trouble("still_too_large", problem, message)
 
 
 def plan_ahead(state: State, *, is_turn_over: bool = False) -> None:
-    """Start a plan in the worker, on a snapshot, while the model writes its answer.
+    """Start to make the next plan in a worker thread, while the model writes its answer, so that nobody waits for it.
 
     `is_turn_over`: the model has ended its turn, and the user reads its answer.
     """
@@ -132,21 +136,21 @@ def plan_ahead(state: State, *, is_turn_over: bool = False) -> None:
     is_slow = planning.asks_a_model or tracker.tokens >= LONG_HISTORY_TOKENS
     if not (is_slow if settings.background is None else settings.background):
         return
-    if planning.is_under_way or not _is_due(state, is_held=state.is_in_turn and not is_turn_over):
+    if planning.is_under_way or not _plan_is_due(state, is_held=state.is_in_turn and not is_turn_over):
         return
     history, counter, known, uses = tracker.history, tracker.counter, tracker.known_analysis, tracker.uses
-    planned = planning.ready.history.turns if planning.ready is not None else 0
-    if len(history.turns) - planned >= settings.background_new_turns:
+    planned_turns = planning.ready.history.turns if planning.ready is not None else 0
+    if len(history.turns) - planned_turns >= settings.background_new_turns:
         target = (state.setup.preset.plan_goal or PlanTurns()).target_tokens_for(situation_of(state))
-        job = planning.copy()
-        read = partial(analyze_history, history, counter, known, uses)
-        planning.worker.start(lambda: job.ask(read(), target), state.setup.clock())
+        planning_copy = planning.copy()
+        analyze = partial(analyze_history, history, counter, known, uses)
+        planning.worker.start(lambda: planning_copy.ask(analyze(), target), state.setup.clock())
 
 
-def _is_due(state: State, *, is_held: bool) -> bool:
-    """Return True if the planning row is expected to run within `AHEAD_CALLS` calls.
+def _plan_is_due(state: State, *, is_held: bool) -> bool:
+    """Return True if a plan will probably be needed within `AHEAD_CALLS` calls.
 
-    `is_held`: the model is in its turn, so only a nearly full window counts.
+    `is_held`: the model is in the middle of its turn, when a compaction waits unless the window is nearly full.
     """
     measured = state.measure()
     tokens = int(measured.tokens + AHEAD_CALLS * measured.growth_tokens_per_call)
@@ -158,10 +162,10 @@ def _is_due(state: State, *, is_held: bool) -> bool:
     return any(when.fires(ahead) for row in state.setup.preset.planning for when in row.when if not when.requested)
 
 
-Link = Callable[[State], None]
-"""One step of a call, which changes the copy of the state that it receives."""
+CallStep = Callable[[State], None]
+"""One step of a call. It changes the copy of the state that it receives."""
 
-CHAIN: tuple[Link, ...] = (
+CHAIN: tuple[CallStep, ...] = (
     note_requests,
     find_store,
     begin_with_lessons,
@@ -173,29 +177,29 @@ CHAIN: tuple[Link, ...] = (
     report_size,
     plan_ahead,
 )
-"""Links of a call between the arrival of a list (`State.receive`) and its sending (`_send`), in order."""
+"""Steps of a call, in order, after the list has arrived (`State.receive`) and before it is returned (`_send`)."""
 
 
 def prepare(state: State, messages: Sequence[object]) -> list[Any]:
-    """Return the list to send; after any failure it is as valid as the caller's list."""
+    """Return the list to send for the caller's list `messages`; after any failure it is as valid as the caller's."""
     log, problems = state.setup.log, list[str]()
     if not messages:
         return []
-    made = _linked(state, lambda draft: draft.receive(messages), problems)
+    current = _after_step(state, lambda draft: draft.receive(messages), problems)
     if problems:
         log.trouble("prepare_failed", problems[0])
         return list(messages) if isinstance(messages, Iterable) else []
-    for link in () if made.pressure.is_full else CHAIN:
-        made = _linked(made, link, problems)
+    for step in () if current.pressure.is_full else CHAIN:
+        current = _after_step(current, step, problems)
     log.trouble("prepare_failed", "; ".join(problems))
-    made.pressure.is_recovering = False
-    sent = _send(made)
-    state.become(made)
+    current.pressure.is_recovering = False
+    sent = _send(current)
+    state.become(current)
     return sent
 
 
 def observe(state: State, response: object) -> None:
-    """Read the provider's answer to the last list: its usage, and whether the window cut it off or it ends the turn."""
+    """Read the provider's answer to the last list: its token counts, and whether it was cut off or ends the turn."""
     ledger, pressure, last = state.ledger, state.pressure, state.ledger.last
     used, stopped = used_input_tokens(response), stop_reason_of(response)
     pressure.gauge = pressure.gauge.calibrated(last.counted_tokens, used, pressure.limit_tokens)
@@ -206,11 +210,11 @@ def observe(state: State, response: object) -> None:
         plan_ahead(state, is_turn_over=True)
 
 
-def _linked(state: State, link: Link, problems: list[str]) -> State:
-    """Return a copy of `state` changed by `link`; if `link` fails, add the error to `problems` and return `state`."""
+def _after_step(state: State, step: CallStep, problems: list[str]) -> State:
+    """Return a copy of `state` changed by `link`; if `link` fails, add its error to `problems` and return `state`."""
     draft = state.copy()
     try:
-        link(draft)
+        step(draft)
     except Exception as error:  # noqa: BLE001 - DESIGN rule 8: the host's agent never breaks
         problems.append(f"{type(error).__name__}: {error}")
         return state
@@ -218,7 +222,7 @@ def _linked(state: State, link: Link, problems: list[str]) -> State:
 
 
 def _send(state: State) -> list[Any]:
-    """Return the list to send, after storing what it leaves out."""
+    """Return the list to send, after storing the content that it leaves out."""
     state.store_left_out()
     state.pressure.level = state.measure().level
     sent = state.hand_out()
@@ -230,41 +234,45 @@ def _send(state: State) -> list[Any]:
 def compact(
     state: State, messages: Sequence[object], focus: str, *, dry_run: bool, at_limit: bool = False
 ) -> Compaction:
-    """Compact on request, with a `focus` for the planner, and return the result; with `dry_run` change nothing.
+    """Compact on request and return the result; with `dry_run` change nothing. `focus`: what matters most, for the
+    planner.
 
     `at_limit`: the client's own window is full, so the size of the present prompt counts as the limit.
     """
     state.receive(messages)
-    most = state.pressure.maximum_tokens
-    state.pressure.maximum_tokens = min(most, state.tokens) if at_limit else most
+    maximum_tokens = state.pressure.maximum_tokens
+    state.pressure.maximum_tokens = min(maximum_tokens, state.tokens) if at_limit else maximum_tokens
     try:
-        return _compacted(state, focus, dry_run=dry_run)
+        return _compact_received(state, focus, dry_run=dry_run)
     finally:
-        state.pressure.maximum_tokens = most
+        state.pressure.maximum_tokens = maximum_tokens
 
 
-def _compacted(state: State, focus: str, *, dry_run: bool) -> Compaction:
+def _compact_received(state: State, focus: str, *, dry_run: bool) -> Compaction:
+    """Run the preset's tiers for a requested compaction, one by one, until one of them changes the list."""
     if not dry_run:
         state.store_left_out()
         _take_plan_ahead(state)
-    if not focus and _is_fresh(state):
+    if not focus and _just_compacted(state):
         return replace(
             Compaction.nothing(state, "", "nothing was answered since the last compaction"), is_repeated=True
         )
-    done = Compaction.nothing(state, "", "nothing to do")
+    compaction = Compaction.nothing(state, "", "nothing to do")
     for tier in state.setup.preset.manual:
-        done = attempt(state, tier, "manual", focus=focus, dry_run=dry_run)
-        if done.applied or (dry_run and done.tier):
+        compaction = attempt(state, tier, "manual", focus=focus, dry_run=dry_run)
+        if compaction.applied or (dry_run and compaction.tier):
             break
-    if done.applied:
-        state.ledger.tracker = state.ledger.tracker.sent(done.messages, len(state.ledger.frame.head))
+    if compaction.applied:
+        state.ledger.tracker = state.ledger.tracker.recognizing(compaction.messages, len(state.ledger.frame.head))
         _save(state)
-    return done
+    return compaction
 
 
 def store_plan_ahead(state: State, messages: Sequence[object]) -> bool:
-    """Ask a model for the plan of the next compaction by hand, and store it; return False if none was asked. Raise
-    TranscriptError if `messages` is not a list of messages, StoreError if the plan cannot be stored."""
+    """Ask a model now for the plan of the next compaction, and store it; return False if no model was asked.
+
+    Raise TranscriptError if `messages` is not a list of messages, StoreError if the plan cannot be stored.
+    """
     plan = compact(state, messages, "", dry_run=True).plan
     if plan is None or not state.planning.planned or not plan.provenance.read_turns:
         return False
@@ -275,36 +283,42 @@ def store_plan_ahead(state: State, messages: Sequence[object]) -> bool:
 
 
 def _take_plan_ahead(state: State) -> None:
-    """Let the next plan continue from the stored plan made in advance, if that is newer than the plan in force."""
-    store, name, last = state.setup.store, f"{AHEAD_STATE}{state.setup.session_id}", state.ledger.frame.plan
+    """Load the plan that `store_plan_ahead` stored, if it is newer than the present one, for the next plan to
+    extend."""
+    store, name, plan_in_force = state.setup.store, f"{AHEAD_STATE}{state.setup.session_id}", state.ledger.frame.plan
     with suppress(StoreError):
-        if made := store.use(lambda opened: opened.get_state(name)):
-            plan = store.use(lambda opened: opened.load_plan(made["plan"]))
-            if last is None or last.history.messages < plan.history.messages:
+        if saved := store.use(lambda opened: opened.get_state(name)):
+            plan = store.use(lambda opened: opened.load_plan(saved["plan"]))
+            if plan_in_force is None or plan_in_force.history.messages < plan.history.messages:
                 state.planning.read_ahead = plan
 
 
-def _is_fresh(state: State) -> bool:
+def _just_compacted(state: State) -> bool:
     """Return True if the last compaction was requested and the model has answered nothing since.
 
-    Another one would cost a plan and free next to nothing.
+    Another compaction would then cost a plan and free next to nothing.
     """
-    made, tracker = state.ledger.frame.plan, state.ledger.tracker
+    plan_in_force, tracker = state.ledger.frame.plan, state.ledger.tracker
     changes = (event for event in reversed(state.setup.log.events) if event.kind in ("post_compact", "undone"))
     last = next((event.trigger for event in changes if event.trigger != "arrival"), "")
-    if made is None or last != "manual" or state.is_too_long:
+    if plan_in_force is None or last != "manual" or state.is_too_long:
         return False
-    since = tracker.plain[made.history.messages :]
-    return made.history.begins(tracker.history) and all(message["role"] != "assistant" for message in since)
+    messages_since = tracker.plain[plan_in_force.history.messages :]
+    return plan_in_force.history.begins(tracker.history) and all(
+        message["role"] != "assistant" for message in messages_since
+    )
 
 
 def recover(state: State, messages: Sequence[object], refused: TooLong | TooHeavy | LostResults) -> list[Any] | None:
-    """Return another list after the provider refused the last one: with results for all calls, or clearly shorter.
+    """Return another list after the provider refused the last one (`refused`): with results for all calls, or clearly
+    shorter.
+
+    Return None if neither helps, or if that was tried for this list before.
 
     None if neither helps, or if that was tried for this list before.
     """
     if isinstance(refused, LostResults):
-        return _answered(state, messages)
+        return _with_missing_results_noted(state, messages)
     pressure = state.pressure
     if pressure.is_recovering:
         return None
@@ -329,8 +343,9 @@ def recover(state: State, messages: Sequence[object], refused: TooLong | TooHeav
     return _send(state)
 
 
-def _answered(state: State, messages: Sequence[object]) -> list[Any] | None:
-    """Return the prepared list with a note for each call without a result; None if there is no such call."""
+def _with_missing_results_noted(state: State, messages: Sequence[object]) -> list[Any] | None:
+    """Return the prepared list with a note in place of each missing tool result, which the API requires; None if there
+    is none missing."""
     sent = prepare(state, messages)
     with suppress(TranscriptError):
         answered = answer_calls([plain_message(message) for message in sent])
@@ -342,6 +357,7 @@ def _answered(state: State, messages: Sequence[object]) -> list[Any] | None:
 
 
 def _shorten(state: State) -> None:
+    """Run the preset's tiers for a refused prompt until the prompt is clearly shorter than the limit."""
     limit, view = state.pressure.limit_tokens, state.ledger.view
     for tier in state.setup.preset.recovery:
         if state.tokens > limit * CLEARLY_SHORTER or state.ledger.view is view:
@@ -349,14 +365,14 @@ def _shorten(state: State) -> None:
 
 
 def undo(state: State) -> bool:
-    """Return to the frame before the last compaction; return False if there is none."""
+    """Return to the list before the last compaction; return False if there is none."""
     before = state.tokens
     if not state.ledger.undo():
         return False
     state.pressure.left_tokens = 0
     for row in state.setup.preset.steps:
-        rest(state, row.tier, forced=False, is_held=True)
-        rest(state, row.tier, forced=True, is_held=True)
+        pause_tier(state, row.tier, forced=False, is_held=True)
+        pause_tier(state, row.tier, forced=True, is_held=True)
     text = "the last compaction was taken back"
     state.setup.log("undone", text, tokens_before=before, tokens_after=state.tokens)
     _save(state)
@@ -364,7 +380,8 @@ def undo(state: State) -> bool:
 
 
 def _save(state: State) -> None:
-    """Store the state for a restart, if it has changed; a shared session is saved with each call."""
+    """Store the state, if it has changed, so that a restarted process can continue. A shared session is stored
+    elsewhere."""
     setup, ledger = state.setup, state.ledger
     committed, read_tokens, is_sent = ledger.committed, state.planning.read_tokens, ledger.is_sent
     if setup.is_shared or Saved(committed, read_tokens, is_sent) == ledger.saved:

@@ -1,6 +1,6 @@
-"""Events of a session: for hooks, logging, the store and OpenTelemetry.
+"""Events of a session, such as a compaction or a failure of the store, and their reports to the user's program.
 
-Reports actions and their cost; decides nothing, and no listener can break the session.
+Events go to hooks (the program's functions), the log, the store and OpenTelemetry. No hook can break the session.
 """
 
 from __future__ import annotations
@@ -46,31 +46,31 @@ _EVERYTHING = "*"
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Event in a session; tokens are the session's calibrated estimate of whole prompts."""
+    """One thing that happened in a session. Token numbers are the session's estimate of whole prompts."""
 
     kind: EventKind
     session_id: str
     at: float
     """Seconds since the epoch, by the session's clock."""
     trigger: str = ""
-    """Cause of the event: ``critical``, ``idle``, ``manual``, ``prompt_too_long``, …"""
+    """Cause of the compaction: ``critical`` (nearly full), ``idle``, ``manual``, ``prompt_too_long``, …"""
     tier: str = ""
     tokens_before: int = 0
     tokens_after: int = 0
     first_changed_message: int | None = None
-    """Index of the first changed message in the previously sent list; None if nothing was changed."""
+    """Index of the first message of the last sent list that the compaction changed; None if it changed nothing."""
     invalidated_tokens: int = 0
-    """Cached tokens after the first changed message, which the provider must read again."""
+    """Tokens after that message, which the provider had cached and must now read again."""
     message: str = ""
-    """One line for a person."""
+    """Description in one line, for a person."""
     dollars: Mapping[str, float] = field(default_factory=dict)
     """Costs and savings in dollars by name (`planner.prices.switch_dollars`); empty if the price is unknown."""
     waited_seconds: float = 0.0
-    """Delay of the agent by a compaction; short for a plan made in advance."""
+    """Time that the agent waited for a compaction; short if the plan was made in advance."""
 
     @property
     def reclaimed_tokens(self) -> int:
-        """Tokens freed by the event; never negative."""
+        """Tokens that the compaction freed; 0 for an event that freed none."""
         return max(0, self.tokens_before - self.tokens_after)
 
     def as_json(self) -> dict[str, Any]:
@@ -79,17 +79,18 @@ class Event:
 
 
 Hook = Callable[[Event], object]
-"""Function that receives each event of its kind. A ``pre_compact`` hook that returns False vetoes the compaction,
-unless the window forces it. Exceptions of a hook are logged and ignored."""
+"""Function of the user's program that receives events. If it returns False for a ``pre_compact`` event, the compaction
+is not made, unless the prompt would not fit otherwise. Its exceptions are logged and ignored."""
 Hooks = Mapping[str, Hook | Sequence[Hook]]
-"""Hooks by event kind; those under ``"*"`` receive every event."""
+"""Hooks by kind of event; those under ``"*"`` receive every event."""
 
 
 class EventLog:
-    """Reports events to the log, the hooks, OpenTelemetry and the store, and keeps them for `Session.log`."""
+    """Reports a session's events to the log, the hooks, OpenTelemetry and the store, and keeps them for
+    `Session.log`."""
 
     def __init__(self, session_id: str, clock: Callable[[], float], hooks: Hooks | None, store: SessionStore) -> None:
-        """Report for `session_id`. Raise SettingsError if there is a hook for an unknown kind of event."""
+        """Begin without events. Raise SettingsError if `hooks` has a hook for an unknown kind of event."""
         self.events: list[Event] = []
         self._session_id = session_id
         self._clock = clock
@@ -97,13 +98,13 @@ class EventLog:
         self.telemetry = Telemetry()
         self._store = store
         self.troubles: dict[EventKind, str] = {}
-        """Messages of problems that have not ended, by the kind of event that reported them."""
+        """Problems that have not ended yet, by the kind of event that reported them."""
         self._unrecorded: list[dict[str, Any]] = []
         self.records = True
-        """False while nothing is to be written to the store: a dry run."""
+        """True if events are written to the store; False during a dry run."""
 
     def trouble(self, kind: EventKind, problem: str, message: str = "") -> None:
-        """Report `problem` when it begins or changes, not at every call; an empty `problem` ends it.
+        """Report `problem` only when it begins or changes, not at every call; an empty `problem` ends it.
 
         `message`: text of the event; without it, `problem` is the text.
         """
@@ -112,7 +113,8 @@ class EventLog:
         self.troubles[kind] = problem
 
     def __call__(self, kind: EventKind, message: str, **fields: Any) -> bool:
-        """Report an event with this `message` and these `fields` of `Event`; return False if a hook returned False."""
+        """Report an event with this `message` and these `fields` of `Event`; return False if a hook returned False,
+        which forbids the compaction."""
         event = Event(kind, self._session_id, self._clock(), message=message, **fields)
         self.events.append(event)
         self.telemetry.count(event)
@@ -126,7 +128,10 @@ class EventLog:
         return not any(answer is False for answer in answers)
 
     def _record(self, kind: EventKind) -> None:
-        """Store all events not stored yet, unless the newest has the kind ``resumed``: it waits for a later one."""
+        """Write the events that were not stored yet, unless the newest one is ``resumed``.
+
+        A session that only was opened again thus writes nothing.
+        """
         while self._unrecorded and kind != "resumed":
             data = self._unrecorded.pop(0)
             try:
@@ -135,13 +140,13 @@ class EventLog:
                 logger.warning("event not recorded: %s", error)
 
     def load(self, earlier: Sequence[Mapping[str, Any]]) -> None:
-        """Put the events of earlier processes of this session before those of this one.
+        """Put the stored events of earlier processes of this session before those of this one.
 
-        Entries without a session's id, such as a client adapter's notes, are left out.
+        Records without a session's id, such as notes of an adapter, are left out.
         """
-        own = (data for data in earlier if "session_id" in data)
-        known = ({name: data[name] for name in Event.__slots__ if name in data} for data in own)
-        self.events = [*(Event(**fields) for fields in known), *self.events]
+        session_events = (data for data in earlier if "session_id" in data)
+        event_fields = ({name: data[name] for name in Event.__slots__ if name in data} for data in session_events)
+        self.events = [*(Event(**fields) for fields in event_fields), *self.events]
 
 
 def _known_kind(kind: str) -> str:
@@ -168,14 +173,17 @@ def _ask(hook: Hook, event: Event) -> object:
 
 
 SCOPE = "relevance-compactor"
+"""Name under which OpenTelemetry lists these counters and spans."""
 
 
 class Telemetry:
-    """OpenTelemetry counters of compactions and a span around each, if the ``otel`` extra is installed. Only reports
-    events; the host configures the exporter."""
+    """OpenTelemetry counters of compactions, and a span (a timed record) around each.
+
+    Active only if the extra ``otel`` is installed. The user's program decides where the data goes.
+    """
 
     def __init__(self) -> None:
-        """Find OpenTelemetry; without it every call is free."""
+        """Create the counters if OpenTelemetry is installed; without it, the methods do nothing."""
         self._tracer: Any = None
         if importlib.util.find_spec("opentelemetry") is None:
             return
@@ -189,13 +197,13 @@ class Telemetry:
         self._failures = meter.create_counter("compactor.failures")
 
     def span(self, name: str, **attributes: str | int) -> Any:
-        """Return a context manager for the span ``compactor.{name}``."""
+        """Return a context manager that times its block as the span ``compactor.{name}``."""
         if self._tracer is None:
             return nullcontext()
         return self._tracer.start_as_current_span(f"compactor.{name}", attributes=attributes)
 
     def count(self, event: Event) -> None:
-        """Add the numbers of `event` to the counters."""
+        """Add the token numbers or the failure of `event` to the counters."""
         if self._tracer is None:
             return
         attributes = {"trigger": event.trigger, "tier": event.tier}

@@ -1,9 +1,9 @@
-"""Differences between the history and the list that is sent: the plan in force, placeholders and additions, as pure
-data.
+"""Differences between the full conversation (the history) and the list of messages that is sent, as pure data.
 
-A tier returns `Edits`, `draft` makes a `Frame` of them, and a `View` is the list of that frame. A view begins with its
-head, the compacted part, which replaces the first messages of the history; then it follows the history. Writes nothing:
-a frame is sent only after `applier.session.persistence.commit` has stored what it removes.
+A tier (one way to shorten the list) returns `Edits`. `draft` makes a `Frame` of them, which holds all differences, and
+a `View` is the resulting list. The list begins with the compacted part (`head`), which replaces the first messages of
+the history; after it, the list follows the history. Nothing is stored here: `applier.session.persistence.commit` first
+stores what a frame leaves out.
 """
 
 from __future__ import annotations
@@ -22,28 +22,30 @@ from planner.reading.messages import Block, Message, blocks, plain_message, unma
 from planner.settings import RESTORE_TOOL
 
 Place = tuple[int, int]
-"""Index of a message in the history, and index of a block in that message."""
+"""Position of a block: index of its message in the history, and its index in that message."""
 
 _ONLY_THINKING = "(thinking left out)"
-"""Text that replaces an assistant message with only thinking, since roles must alternate."""
+"""Text that replaces an assistant message of nothing but thinking, because roles must alternate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """Changes requested by a tier. They contain no message, so they cannot be sent."""
+    """Changes that a tier asks for. They have no way around `draft`, which keeps originals restorable."""
 
     reason: str
     """Reason for the change, in one line for the log."""
     plan: CompactionPlan | None = None
     placeholders: Mapping[Place, str] = field(default_factory=dict)
-    """Texts that replace tool results or a user's text. `draft` adds a line on how to restore the original."""
+    """Short texts that replace tool results or a user's text; `draft` adds how to restore the original."""
     additions: Mapping[int, str] = field(default_factory=dict)
-    """Texts to add at the end of user messages."""
+    """Texts to add at the end of user messages, by the message's index."""
     head: tuple[object, ...] = ()
-    """Messages that replace the compacted part; empty if it does not change."""
-    unweighed_from: int | None = None
-    """Index of the first message that the plan has not decided on; results from there on stay shortened if they are.
-    None: the plan decided on all but the live tail, so a result that it keeps is sent whole again."""
+    """New compacted part: messages that replace the beginning of the history; empty if it does not change."""
+    undecided_from: int | None = None
+    """Index of the first message that the plan did not decide on; results from there on stay shortened if they are.
+
+    None: the plan decided on all but the newest, unanswered messages, so a result that it keeps is sent whole again.
+    """
 
 
 @dataclass(frozen=True)
@@ -56,15 +58,18 @@ class Frame:
     head: tuple[object, ...] = ()
     """Compacted part: messages that replace the first `start` messages of the history."""
     start: int = 0
-    """Index from which the list follows the history message by message."""
+    """Index in the history of the first message after the compacted part."""
     placeholders: Mapping[Place, str] = field(default_factory=dict)
+    """Texts that replace the content of single blocks after the compacted part."""
     additions: Mapping[int, str] = field(default_factory=dict)
+    """Texts added at the end of user messages, by the message's index."""
     unthinking: frozenset[int] = frozenset()
-    """Indices of messages sent without their thinking, as something before them was changed after they were written."""
+    """Indices of messages sent without their thinking (the model's reasoning), because something before them changed
+    after they were written, and the API may refuse such thinking."""
 
     @lazy_property
     def edited(self) -> frozenset[int]:
-        """Indices of the messages from `start` on that are sent with changes."""
+        """Indices of the messages after the compacted part that are sent with changes."""
         return frozenset(message for message, _ in self.placeholders) | self.additions.keys() | self.unthinking
 
     @property
@@ -72,10 +77,11 @@ class Frame:
         """True if the frame changes nothing."""
         return not (self.plan or self.head or self.placeholders or self.additions or self.unthinking)
 
-    def before(self, message: int) -> Frame:
-        """Return this frame without its changes to message `message` of the history and later ones.
+    def up_to(self, message: int) -> Frame:
+        """Return this frame with only its changes to messages before `message`, an index in the history.
 
-        If the head replaces that message, the frame becomes empty.
+        Needed when the caller changed the history from there on. If the compacted part includes that message, the frame
+        becomes empty.
         """
         if message < self.start or message == 0:
             return Frame()
@@ -86,24 +92,24 @@ class Frame:
             unthinking=frozenset(at for at in self.unthinking if at < message),
         )
 
-    def unthought(self, plain: Sequence[Message], since: int) -> Frame:
-        """Return this frame without the thinking of the history's messages from index `since` on.
+    def without_thinking_from(self, plain: Sequence[Message], since: int) -> Frame:
+        """Return this frame, but without the thinking of all messages from index `since` on.
 
         `plain`: the whole history. If these messages have no thinking, the frame itself is returned.
         """
-        behind = range(max(since, self.start), len(plain))
-        thought = {at for at in behind if without_thinking(plain[at]) is not plain[at]} - self.unthinking
-        return replace(self, unthinking=self.unthinking | thought) if thought else self
+        later = range(max(since, self.start), len(plain))
+        with_thinking = {at for at in later if without_thinking(plain[at]) is not plain[at]} - self.unthinking
+        return replace(self, unthinking=self.unthinking | with_thinking) if with_thinking else self
 
 
 def draft(frame: Frame, edits: Edits, tracker: HistoryTracker, key: str, restore_tool: str = RESTORE_TOOL) -> Frame:
-    """Return `frame` with `edits` made; `bound` must still check its thinking before it is sent.
+    """Return `frame` with `edits` made. Before it is sent, `without_refused_thinking` must check it.
 
-    `key`: the key under which the originals will be stored. `restore_tool`: the agent's tool that restores them, empty
-    if it has none.
+    `key`: the key under which the originals will be stored. `restore_tool`: the agent's tool that restores them, which
+    the placeholders name; empty if it has none.
     """
     if edits.plan is not None:
-        frame = _planned(frame, edits.plan, tracker, edits.unweighed_from)
+        frame = _planned(frame, edits.plan, tracker, edits.undecided_from)
     placeholders = {
         place: f"{clean(text)}\n{_restore_line(tracker, place, key, restore_tool)}"
         for place, text in edits.placeholders.items()
@@ -122,31 +128,35 @@ def draft(frame: Frame, edits: Edits, tracker: HistoryTracker, key: str, restore
     )
 
 
-def _planned(frame: Frame, plan: CompactionPlan, tracker: HistoryTracker, unweighed_from: int | None) -> Frame:
-    """Return the frame of `plan`, with the changes of `frame` to the live tail and to messages from `unweighed_from` on
-    (see `Edits`)."""
-    known = plan.history.messages
-    layout = laid_out(plan, tracker.originals[:known])
+def _planned(frame: Frame, plan: CompactionPlan, tracker: HistoryTracker, undecided_from: int | None) -> Frame:
+    """Return the frame of a new `plan`. Of the old `frame`, it has the changes to messages that the plan did not decide
+    on.
+
+    These are the newest, unanswered messages, and those from `undecided_from` on (see `Edits`).
+    """
+    planned_messages = plan.history.messages
+    layout = laid_out(plan, tracker.originals[:planned_messages])
     stop = len(layout.messages) - layout.untouched
-    head, start = layout.messages[:stop], known - layout.untouched
-    live = known
-    while live > 0 and tracker.plain[live - 1]["role"] == "user":
-        live -= 1
-    goes_on = max(start, live if unweighed_from is None else min(live, unweighed_from))
+    head, start = layout.messages[:stop], planned_messages - layout.untouched
+    live_start = planned_messages
+    while live_start > 0 and tracker.plain[live_start - 1]["role"] == "user":
+        live_start -= 1
+    kept_from = max(start, live_start if undecided_from is None else min(live_start, undecided_from))
     return Frame(
         plan,
         head=tuple(unmarked(m) if isinstance(m, dict) else m for m in head),  # their cache marks are old
         start=start,
-        placeholders={at: text for at, text in frame.placeholders.items() if at[0] >= goes_on},
-        additions={at: text for at, text in frame.additions.items() if at >= known},
-        unthinking=frozenset(at for at in frame.unthinking if at >= goes_on),
+        placeholders={at: text for at, text in frame.placeholders.items() if at[0] >= kept_from},
+        additions={at: text for at, text in frame.additions.items() if at >= planned_messages},
+        unthinking=frozenset(at for at in frame.unthinking if at >= kept_from),
     )
 
 
 def _head_with(frame: Frame, texts: Sequence[str]) -> tuple[object, ...]:
-    """Return the head of `frame` with `texts` added to its last message.
+    """Return the compacted part of `frame` with `texts` added to its last message.
 
-    If there is no head, or its last message is not the user's, the texts are dropped and the head is unchanged.
+    If there is no compacted part, or its last message is not the user's, it is returned unchanged and the texts are
+    lost.
     """
     last = plain_message(frame.head[-1]) if texts and frame.head else None
     if last is None or last["role"] != "user":
@@ -156,7 +166,7 @@ def _head_with(frame: Frame, texts: Sequence[str]) -> tuple[object, ...]:
 
 
 def _restore_line(tracker: HistoryTracker, place: Place, key: str, restore_tool: str) -> str:
-    """Return the line with the id of the original, and how the agent gets it, if it has a tool for that."""
+    """Return the line of a placeholder that says how the agent gets the original: by which tool and with which id."""
     message, block = place
     reference = f"{key}:{tracker.turn_id(message)}"
     content = blocks(tracker.plain[message])[block].get("content")
@@ -167,15 +177,18 @@ def _restore_line(tracker: HistoryTracker, place: Place, key: str, restore_tool:
 
 
 def _counted_media(content: Sequence[object]) -> str:
-    """Return the number of media as text: ``, with 2 images and 1 document``; empty without media."""
+    """Return the number of pictures and documents as text, ``, with 2 images and 1 document``; empty without any."""
     kinds = [item.get("type") for item in content if isinstance(item, dict)]
     counts = ((kind, kinds.count(kind)) for kind in ("image", "document"))
-    named = [f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in counts if count]
-    return f", with {' and '.join(named)}" if named else ""
+    texts = [f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in counts if count]
+    return f", with {' and '.join(texts)}" if texts else ""
 
 
 def message_at(frame: Frame, tracker: HistoryTracker, index: int) -> object:
-    """Return the message sent for message `index` of the history, from ``frame.start`` on: the original if unedited."""
+    """Return message `index` of the history as it is sent: the same object if the frame does not change it.
+
+    Only for messages after the compacted part.
+    """
     if index not in frame.edited:
         return tracker.originals[index]
     plain = tracker.plain[index]
@@ -189,9 +202,10 @@ def message_at(frame: Frame, tracker: HistoryTracker, index: int) -> object:
 
 
 def _with_text(block: Block, text: str | None) -> Block:
-    """Return `block` with `text` as its content; `block` itself if `text` is None or it is of another type.
+    """Return `block` with `text` in place of its content, for a tool result, a text or a picture (which becomes a
+    text).
 
-    A tool result keeps a cache mark that was inside it. A picture becomes a text.
+    Other blocks, or any block if `text` is None, are returned as they are. The cache mark of a tool result stays.
     """
     if text is not None and block["type"] == "text":
         return {**block, "text": text}
@@ -202,49 +216,49 @@ def _with_text(block: Block, text: str | None) -> Block:
     return {**block, **inner_mark(block), "content": text}
 
 
-def first_disagreement(one: Frame, other: Frame) -> int | None:
-    """Return the index of the first message of the history that the two frames send differently.
+def first_disagreement(frame: Frame, other_frame: Frame) -> int | None:
+    """Return the index of the first message of the history that the frames send differently.
 
-    0 if their heads differ, None if they send the same list.
+    0 if their compacted parts differ, None if they send the same list.
     """
-    if one.start != other.start or one.head != other.head:
+    if frame.start != other_frame.start or frame.head != other_frame.head:
         return 0
-    placed = {message for (message, _), _ in one.placeholders.items() ^ other.placeholders.items()}
-    added = {message for message, _ in one.additions.items() ^ other.additions.items()}
-    return min(placed | added | (one.unthinking ^ other.unthinking), default=None)
+    replaced = {message for (message, _), _ in frame.placeholders.items() ^ other_frame.placeholders.items()}
+    extended = {message for message, _ in frame.additions.items() ^ other_frame.additions.items()}
+    return min(replaced | extended | (frame.unthinking ^ other_frame.unthinking), default=None)
 
 
-def bound(frame: Frame, sent: Frame, tracker: HistoryTracker, since: int = 0) -> Frame:
-    """Return `frame` without the thinking that the model would refuse, in messages from index `since` on.
+def without_refused_thinking(frame: Frame, sent: Frame, tracker: HistoryTracker, since: int = 0) -> Frame:
+    """Return `frame` without the thinking that the API would refuse, in messages from index `since` on.
 
-    Some models bind thinking to everything before it. So all thinking after the first difference between the list of
-    `frame` and the list of the frame `sent`, which the model has seen, is refused.
+    Some models accept their thinking only after exactly the messages that preceded it. So all thinking after the first
+    difference between the list of `frame` and the list last sent (by the frame `sent`) is left out.
     """
     first = first_disagreement(frame, sent)
-    return frame if first is None else frame.unthought(tracker.plain, max(first, since))
+    return frame if first is None else frame.without_thinking_from(tracker.plain, max(first, since))
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """List that a frame makes of the whole history, with its tokens."""
+    """List that a frame makes of the whole history, with its size."""
 
     messages: list[object] = field(default_factory=list)
     counted: list[int] = field(default_factory=list)
-    """Tokens of each message, by the tracker's counter."""
+    """Tokens of each message, by the tokenizer of the history."""
     total: int = 0
     """Tokens of all messages."""
     load: Load = field(default_factory=Load)
-    """Pictures and bytes of all messages."""
+    """Number of pictures, and bytes, of all messages."""
 
     @classmethod
     def of(cls, frame: Frame, tracker: HistoryTracker) -> View:
-        """Return the list of `frame` for the whole history."""
+        """Return the list that `frame` makes of the whole history."""
         plain = [plain_message(message) for message in frame.head]
         counted, load = [tracker.counter.message(message) for message in plain], sum(map(load_of, plain), Load())
         return cls(list(frame.head), counted, sum(counted), load).extended(frame, tracker, frame.start)
 
     def extended(self, frame: Frame, tracker: HistoryTracker, start: int) -> View:
-        """Return this view with the history's messages from index `start` on added, as `frame` sends them."""
+        """Return this list with the history's messages from index `start` on added, as `frame` sends them."""
         messages, counted, total, load = [*self.messages], [*self.counted], self.total, self.load
         for index in range(start, len(tracker)):
             message = message_at(frame, tracker, index)
@@ -257,8 +271,10 @@ class View:
 
 
 def first_difference(before: Sequence[object], after: Sequence[object]) -> int | None:
-    """Return the index of the first message of `before` that differs in `after`; None if `after` begins with
-    `before`."""
+    """Return the index of the first message of `before` that is different or missing in `after`.
+
+    None if `after` begins with `before`.
+    """
     for at, (old, new) in enumerate(zip(before, after, strict=False)):
         if old is not new and old != new:
             return at

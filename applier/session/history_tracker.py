@@ -1,7 +1,8 @@
-"""Append-only history of the messages that the caller has passed, whether it keeps its own list or replaces it by ours.
+"""The history of a session: all messages that the caller has passed, which only grows.
 
-Decides which messages of a list are new, and whether earlier ones were changed. Keeps its own copies and never edits a
-message, so that a caller's edits in place are noticed.
+The caller passes its whole list at each call, or goes on with the shortened list that the session returned. This module
+decides which messages of a list are new, and whether earlier ones were changed. It keeps its own copies, to notice
+changes that the caller makes in place, and never changes a message.
 """
 
 from __future__ import annotations
@@ -33,67 +34,68 @@ from planner.reading.tokens import TokenCounter
 from planner.settings import ToolUse
 
 MAX_HEADS = 6
-"""Number of remembered compacted parts: a caller may return with a list from before a few compactions."""
+"""Number of remembered compacted parts, as a caller may return with a list from before a few compactions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One client tool result of the history."""
+    """Result of one tool call in the history."""
 
     message: int
     block: int
     call: Call
-    """Call that the result answers, as the agent made it; without a name if it is not in the list."""
+    """Call that it answers, as the agent made it; without a name if the call is not in the list."""
     text: str
     tokens: int
     is_error: bool
 
     @property
     def place(self) -> tuple[int, int]:
-        """Message and block."""
+        """Index of its message and index of its block."""
         return self.message, self.block
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Difference between a list and the history known before."""
+    """Difference between a list that the caller passed and the history known before."""
 
     start: int
     """Index in the history of the first new message."""
     changed: bool
-    """True if known messages from `start` on were removed or changed: the history was cut there."""
+    """True if known messages from `start` on were removed or changed, so that the history was cut there."""
     replaced: bool = False
     """True if messages before `start` are other objects than before, with other cache marks or content."""
     edited_from: int | None = None
-    """Index of the first of these messages that has other content but the same role and calls; None without one."""
+    """Index of the first of these messages with other content but the same role and calls; None without one."""
 
 
 class _Head(NamedTuple):
-    """Compacted part that was sent."""
+    """Compacted part of a list that was sent: the messages in place of the history's beginning."""
 
     messages: list[object]
     replaced: int
-    """Number of the history's messages that it replaced."""
+    """Number of the history's messages in whose place they were sent."""
     digest: str
-    """Digest of its first message."""
+    """Digest of the part's first message, by which it is found quickly."""
 
 
 @dataclass
 class HistoryTracker:
-    """History of one session, with everything that was counted or read from it."""
+    """History of one session, with all that was counted and read of it, so that each message is read only once."""
 
     counter: TokenCounter
     originals: list[object] = field(default_factory=list)
-    """Caller's own objects."""
+    """Messages as the caller's own objects, which are sent."""
     plain: list[Message] = field(default_factory=list)
-    """Content of the messages at the time they were passed."""
+    """Copies of the messages as dicts, made when they were passed."""
     digests: list[str] = field(default_factory=list)
+    """Digest of each message, by which changed content is noticed."""
     counted: list[int] = field(default_factory=list)
     """Tokens of each message."""
     loads: list[Load] = field(default_factory=list)
-    """Pictures and bytes of each message."""
+    """Number of pictures, and bytes, of each message."""
     marks: dict[int, list[Mapping[str, Any]]] = field(default_factory=dict)
-    """Cache marks of the messages that have some."""
+    """The caller's prompt-cache marks, by index of the message."""
     tokens: int = 0
     """Tokens of all messages."""
     results: list[Result] = field(default_factory=list)
@@ -103,58 +105,64 @@ class HistoryTracker:
     _replaced: dict[int, list[object]] = field(default_factory=dict)
     """Messages that were sent in place of single messages of the history, by index."""
     uses: Mapping[str, ToolUse] = field(default_factory=dict)
-    """Declarations of the agent's tools, by name."""
+    """The user's declarations of what the agent's tools do, by tool name."""
     known_analysis: Analysis | None = None
-    """Analysis that was made last, of this history or of its beginning; None before the first."""
+    """Result of the last reading (`analysis`), of this history or its beginning; None before the first."""
     _history: History | None = None
 
     def __len__(self) -> int:
-        """Messages of the history."""
+        """Return the number of messages of the history."""
         return len(self.originals)
 
     @property
     def history(self) -> History:
-        """Return the history as turns; only new turns are made."""
+        """History as turns; only turns that are new since the last call are made."""
         if self._history is None or len(self._history.messages) != len(self.originals):
             self._history = assemble_history(self.originals, self.plain, self.digests, self._history)
         return self._history
 
     @property
     def analysis(self) -> Analysis:
-        """Return the analysis of the history; only new turns are read."""
+        """Facts that the planner reads from the history (calls, failures, …); only new turns are read."""
         history = self.history
         if self.known_analysis is None or self.known_analysis.history is not history:
             self.known_analysis = analyze_history(history, self.counter, self.known_analysis, self.uses)
         return self.known_analysis
 
-    def know(self, plan: CompactionPlan | None) -> None:
-        """Take over the analysis that was made for `plan`, whose history is the beginning of this one."""
-        read = plan.bound_analysis if plan is not None else None
+    def adopt_analysis(self, plan: CompactionPlan | None) -> None:
+        """Use the analysis made for `plan` if it read more turns than the known one, to read them only once.
+
+        The plan must be for a beginning of this history.
+        """
+        analysis = plan.bound_analysis if plan is not None else None
         known = self.known_analysis
-        if read is not None and (known is None or len(read.history.turns) > len(known.history.turns)):
-            self.known_analysis = read
+        if analysis is not None and (known is None or len(analysis.history.turns) > len(known.history.turns)):
+            self.known_analysis = analysis
 
     @property
     def live_start(self) -> int:
-        """Return the index of the first message that the model has not answered yet, or of the call that it answers."""
+        """Index of the first of the newest messages, which no plan changes.
+
+        They are those that the model has not answered yet, and the call that they answer.
+        """
         return next((turn.start for turn in self.history.turns if turn.live), len(self))
 
     @property
     def answered_tokens(self) -> int:
-        """Return the tokens of all messages before the live tail, which a plan may remove."""
+        """Tokens of all messages that the model has answered, which a plan may remove."""
         return sum(self.counted[: self.live_start])
 
     def turn_id(self, message: int) -> str:
-        """Return the id of the turn that contains message `message`."""
+        """Return the id (``t12``) of the turn that contains the message at this index."""
         turns = self.history.turns
         return turns[bisect_right(turns, message, key=lambda turn: turn.start) - 1].id
 
     def results_from(self, message: int) -> list[Result]:
-        """Return the tool results in message `message` and all later ones."""
+        """Return the tool results in the messages from this index on."""
         return self.results[bisect_left(self.results, message, key=lambda result: result.message) :]
 
     def marks_between(self, start: int, stop: int) -> list[Mapping[str, Any]]:
-        """Return the cache marks of the messages from index `start` to before `stop`, in order."""
+        """Return the caller's cache marks in the messages from `start` to before `stop`, in order."""
         return [mark for at, marks in sorted(self.marks.items()) if start <= at < stop for mark in marks]
 
     def _copy(self) -> HistoryTracker:
@@ -170,8 +178,8 @@ class HistoryTracker:
             _calls={**self._calls},
         )
 
-    def taken(self, messages: Sequence[object]) -> tuple[HistoryTracker, Arrival]:
-        """Return the history with the new messages of the caller's list added, and which ones these are.
+    def extended_by(self, messages: Sequence[object]) -> tuple[HistoryTracker, Arrival]:
+        """Return this history with the new messages of the caller's list added, and which ones are new.
 
         Raises:
             TranscriptError: `messages` is not a list, or a new entry is not a message.
@@ -179,33 +187,41 @@ class HistoryTracker:
         if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
             raise TranscriptError(f"messages: expected a list of messages, found {type(messages).__name__}")
         tracker = self._copy()
-        return tracker, tracker._take(list(messages))
+        return tracker, tracker._extend_by(list(messages))
 
-    def _take(self, passed: list[object]) -> Arrival:
-        head, start = self._head_of(passed)
-        own = passed[head:]
-        for index, place in ((index, index - start) for index in self._replaced if start <= index < start + len(own)):
-            own[place] = self._original(own[place], index)
-        known = len(self)
-        at, marked = self._unchanged(own, start, min(known, start + len(own)))
-        places = range(head + at - start, len(passed))
-        new = [(checked_message(own[place - head], f"messages[{place}]"), own[place - head]) for place in places]
-        is_edit = self._is_edit([plain for plain, _ in new], at)
+    def _extend_by(self, passed: list[object]) -> Arrival:
+        """Compare the list `passed` with the history, add its new messages, and return the difference."""
+        head, start = self._compacted_part_of(passed)
+        after_head = passed[head:]
+        for index, place in (
+            (index, index - start) for index in self._replaced if start <= index < start + len(after_head)
+        ):
+            after_head[place] = self._original_of(after_head[place], index)
+        length = len(self)
+        first_changed, marked = self._compare(after_head, start, min(length, start + len(after_head)))
+        places = range(head + first_changed - start, len(passed))
+        new = [
+            (checked_message(after_head[place - head], f"messages[{place}]"), after_head[place - head])
+            for place in places
+        ]
+        is_edit = self._is_edit_in_place([plain for plain, _ in new], first_changed)
         for index in marked:
-            self._take_marks(index, own[index - start])
-        if at < known:
-            self._cut(at)
+            self._replace_marks(index, after_head[index - start])
+        if first_changed < length:
+            self._truncate(first_changed)
         for plain, message in new:
             self._append(message, plain)
         if is_edit:
-            return Arrival(known, changed=False, replaced=True, edited_from=at)
-        self._heads = [one for one in self._heads if one.replaced <= at]
-        self._replaced = {index: sent for index, sent in self._replaced.items() if index < at}
-        return Arrival(at, at < known, bool(marked))
+            return Arrival(length, changed=False, replaced=True, edited_from=first_changed)
+        self._heads = [one for one in self._heads if one.replaced <= first_changed]
+        self._replaced = {index: sent for index, sent in self._replaced.items() if index < first_changed}
+        return Arrival(first_changed, first_changed < length, bool(marked))
 
-    def sent(self, sent: Sequence[object], head: int) -> HistoryTracker:
-        """Return this history, which recognizes the list `sent` when the caller passes it. The first `head` messages of
-        `sent` are its compacted part."""
+    def recognizing(self, sent: Sequence[object], head: int) -> HistoryTracker:
+        """Return this history, which now recognizes the list `sent` if the caller passes it back.
+
+        The first `head` messages of `sent` are its compacted part, which stands for the beginning of the history.
+        """
         start, heads, replaced = len(self) - len(sent) + head, self._heads, {**self._replaced}
         if head:
             older = [one for one in heads if one.messages != sent[:head]]
@@ -219,36 +235,36 @@ class HistoryTracker:
                     replaced[index] = [*known, message]
         return replace(self, _heads=heads, _replaced=replaced)
 
-    def _head_of(self, passed: Sequence[object]) -> tuple[int, int]:
-        """Return the length of the compacted part at the front of `passed`, and the number of the history's messages
-        that it replaced; 0, 0 if `passed` does not begin with a part that was sent."""
+    def _compacted_part_of(self, passed: Sequence[object]) -> tuple[int, int]:
+        """Return the length of the compacted part at the front of `passed`, and the number of messages that it
+        replaced; 0, 0 if there is none."""
         if not (passed and self.plain and self._heads):
             return 0, 0
         is_original = passed[0] == self.plain[0]
         first = self.digests[0] if is_original else message_digest(plain_message(passed[0]))
         for head, start, digest in self._heads:
-            if first == digest and len(passed) >= len(head) and all(map(_say_the_same, passed[1:], head[1:])):
+            if first == digest and len(passed) >= len(head) and all(map(_has_same_content, passed[1:], head[1:])):
                 return len(head), start
         return 0, 0
 
-    def _original(self, message: object, index: int) -> object:
-        """Return `message`, or the original of index `index` if `message` was sent in its place."""
+    def _original_of(self, message: object, index: int) -> object:
+        """Return the original at `index` if `message` was sent in its place; else `message` itself."""
         sent = self._replaced.get(index)
         if sent is None or message == self.plain[index]:
             return message
-        return self.originals[index] if any(_say_the_same(message, one) for one in sent) else message
+        return self.originals[index] if any(_has_same_content(message, one) for one in sent) else message
 
-    def _unchanged(self, own: Sequence[object], start: int, stop: int) -> tuple[int, list[int]]:
-        """Return the index of the first message from `start` on with changed content (`stop` if there is none), and the
-        indices of earlier ones that only have other cache marks. `own` begins at index `start` of the history.
+    def _compare(self, passed: Sequence[object], start: int, stop: int) -> tuple[int, list[int]]:
+        """Compare the history from index `start` to before `stop` with the list `own`, which begins at `start`.
 
-        Dicts are compared with the stored copy, texts first by identity: edits in place are noticed, and unchanged
-        messages cost next to nothing.
+        Return the index of the first message with changed content (`stop` if there is none), and the indices of earlier
+        ones with only other cache marks. Dicts are compared with the stored copies, texts first by identity, so that
+        edits in place are noticed, and unchanged messages cost next to nothing.
         """
-        if own[: stop - start] == self.plain[start:stop]:
+        if passed[: stop - start] == self.plain[start:stop]:
             return stop, []
         marked: list[int] = []
-        for index, message in enumerate(own[: stop - start], start):
+        for index, message in enumerate(passed[: stop - start], start):
             is_dict = isinstance(message, dict)
             if message == self.plain[index] if is_dict else message is self.originals[index]:
                 continue
@@ -258,15 +274,19 @@ class HistoryTracker:
                 marked.append(index)
         return stop, marked
 
-    def _is_edit(self, new: Sequence[Message], at: int) -> bool:
-        """Return True if the messages `new` are those from index `at` on, edited in place, and later ones."""
+    def _is_edit_in_place(self, new: Sequence[Message], at: int) -> bool:
+        """Return True if `new` has the messages from index `at` on with other content, then further messages.
+
+        Roles and calls have to be the same, and the last known message unchanged. Such an edit keeps the turns as they
+        are.
+        """
         known = self.plain[at:]
         if not known or len(new) < len(known) or message_digest(new[len(known) - 1]) != self.digests[-1]:
             return False
-        return all(_part(one) == _part(other) for one, other in zip(known, new, strict=False))
+        return all(_role_and_ids(one) == _role_and_ids(other) for one, other in zip(known, new, strict=False))
 
-    def _take_marks(self, index: int, message: object) -> None:
-        """Store the other cache marks of a known message."""
+    def _replace_marks(self, index: int, message: object) -> None:
+        """Replace the known message at `index` by `message`, which differs only in its cache marks."""
         self.originals[index], self.plain[index] = message, _copied(plain_message(message))
         self._note_marks(index, self.plain[index])
         self._history = None
@@ -276,7 +296,8 @@ class HistoryTracker:
         if marks := list(cache_marks(message)):
             self.marks[index] = marks
 
-    def _cut(self, length: int) -> None:
+    def _truncate(self, length: int) -> None:
+        """Remove the messages from the index `length` on."""
         for items in (self.originals, self.plain, self.digests, self.counted, self.loads):
             del items[length:]
         self.marks = {index: marks for index, marks in self.marks.items() if index < length}
@@ -303,7 +324,7 @@ class HistoryTracker:
 
 
 def _copied(message: Message) -> Message:
-    """Return a copy of `message`, whose lists and dicts may nest to any depth."""
+    """Return a deep copy of `message`; its lists and dicts may be nested to any depth."""
     copied = dict(message)
     stack: list[Any] = [copied]
     while stack:
@@ -319,12 +340,13 @@ def _call(name: object, arguments: object) -> Call:
     return call_alone(str(name), arguments if isinstance(arguments, dict) else {})
 
 
-def _say_the_same(message: object, known: object) -> bool:
+def _has_same_content(message: object, known: object) -> bool:
+    """Return True if `message` has the content of the message `known`, whatever its type and cache marks are."""
     if message is known or message == known:
         return True
     return message_digest(plain_message(message)) == message_digest(plain_message(known))
 
 
-def _part(message: Message) -> tuple[str, list[str], list[str]]:
-    """Return the role, the call ids and the answered call ids of `message`."""
+def _role_and_ids(message: Message) -> tuple[str, list[str], list[str]]:
+    """Return the role, the ids of the calls and the ids of the answered calls of `message`."""
     return message["role"], call_ids(message), result_ids(message)

@@ -1,8 +1,8 @@
-"""The ledger of a session: its history, the frame in force, the list that was sent last, and what can be undone.
+"""Record of a session: its history, the list in force, the list that was sent last, and what can be undone.
 
-A frame is the difference between the history and the list that is sent; the frame in force makes the next list. Decides
-which list is valid for the messages received, and records what was sent. Knows no triggers and no prompt sizes. Values
-in a ledger are replaced, never changed in place, so that copies are independent.
+A frame is the difference between the history and the list that is sent; the frame in force makes the next list. The
+ledger decides which list is valid for the messages received. It knows no triggers and no prompt sizes. Its values are
+replaced, never changed in place, so that copies are independent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from applier.session.frame import Frame, View, bound, first_disagreement
+from applier.session.frame import Frame, View, first_disagreement, without_refused_thinking
 from applier.session.history_tracker import Arrival, HistoryTracker
 from applier.session.persistence import Committed, SavedFrame, SessionStore, commit
 from applier.store.excerpt import Restored
@@ -22,53 +22,58 @@ from applier.view import remember_view
 from planner.errors import ReferenceNotFound, StoreError
 
 MOST_UNDOABLE = 10
-"""Largest number of compactions that can be undone: each contains a decision for every turn of its history."""
+"""Largest number of compactions that can be undone. Each needs memory for a decision on every turn."""
 
 
 class Undoable(NamedTuple):
-    """Frame to which `undo` can return."""
+    """Frame (state of the list) to which `undo` can return."""
 
     frame: Frame
     thought_since: int | None
-    """Index of the first message that was answered after the frame was replaced; None until the next list was sent."""
+    """Index of the first message that the model wrote after the frame was replaced; None until the next list was
+    sent."""
 
 
 class Saved(NamedTuple):
-    """State that was stored last for a restart."""
+    """State that was last stored for a restart, to see whether it has changed since."""
 
     committed: Committed
     read_tokens: int
     """Tokens that planners had read."""
     is_sent: bool
-    """True if a list of that frame was sent."""
+    """True if a list of the committed frame was sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastList:
-    """Last list sent: its messages of the history, its token count, its time."""
+    """List that was sent last: how much of the history it covers, its size and its time."""
 
     messages: int = 0
+    """Number of messages of the history then."""
     counted_tokens: int = 0
     at: float | None = None
     """None before the first list."""
     frame: Frame = field(default_factory=Frame)
-    """Frame of the last list, to which the newest answers belong."""
+    """Frame of that list, to which the newest answers belong."""
     undoable: tuple[Undoable, ...] = ()
     """Frames that could be undone then."""
     newest: str = ""
-    """Digest of the last message."""
+    """Digest of the history's last message then."""
     is_answered: bool = False
-    """True after an answer to the list was reported."""
+    """True after the provider's answer to the list was reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownState:
-    """Knowledge of this process about the newest stored state of a shared session (`applier.session.sharing`)."""
+    """Knowledge of one process about the stored state of a session that several processes share."""
 
     number: int | None = None
-    """Number of the state that was loaded or saved last. 0: the store had none; None: nothing was loaded yet."""
+    """Number of the state that this process loaded or saved last.
+
+    0: the store had none; None: nothing was loaded yet.
+    """
     is_saved: bool = False
-    """True if the state contains everything that happened in this process."""
+    """True if that state contains everything that happened in this process."""
     is_lost: bool = False
     """True if the store could not be read at the last call."""
     frame: SavedFrame | None = None
@@ -76,84 +81,88 @@ class KnownState:
     planner: str = ""
     """Id of the process that makes a plan in advance or has made one."""
     planner_until: float = 0.0
-    """Time until which other processes wait for that plan."""
+    """Time until which other processes wait for that plan instead of making one."""
 
 
 @dataclass
 class Ledger:
-    """History of one session, the frame in force, the list sent last, and earlier frames for `undo`."""
+    """History of one session, the list that is sent of it, and earlier states of that list for `undo`."""
 
     tracker: HistoryTracker
     owner: str = ""
-    """Owner of the views that the session makes and recognizes; empty without a session id."""
+    """Id of the session's owner, to recognize lists that begin with the owner's compacted parts; empty without a
+    session id."""
     keys: list[str] = field(default_factory=list)
-    """Keys of the histories that this session, its parent and its children have stored. They share this one list, and
-    `restore` may read all of these histories."""
+    """Store keys of the histories of this session, its parent and its children, which `restore` may read. The sessions
+    share this one list."""
     committed: Committed = field(default_factory=Committed)
+    """Frame in force, with what the store has for it."""
     view: View = field(default_factory=View)
     """List that the frame in force makes of the whole history."""
     last: LastList = field(default_factory=LastList)
     undoable: tuple[Undoable, ...] = ()
     """Earlier frames, the newest last."""
     thought_since: int = 0
-    """After an undo: index of the first message that was answered after the undone compaction. 0 once the next list is
+    """Index of the first message that the model wrote after a compaction that was then undone; 0 once the next list is
     sent."""
     cached_messages: int = 0
     """Number of messages of `view` that the provider has received and may have cached."""
     compactions: int = 0
     arrival: Arrival = field(default_factory=lambda: Arrival(0, changed=False))
-    """Difference between the newest list and the one before."""
+    """Difference between the caller's newest list and the one before."""
     unsent_from: int = 0
     """Index of the first message that was not sent yet."""
-    strangers: frozenset[int] = frozenset()
-    """Indices of answers to lists that this process does not know; their thinking may be bound to those lists."""
+    unknown_answers: frozenset[int] = frozenset()
+    """Indices of answers to lists that this process does not know, of a shared session. The API may refuse their
+    thinking (the model's reasoning) after any other list."""
     strips_thinking: bool = False
-    """True if the model refuses thinking after a changed list."""
+    """True if the model's API refuses thinking after a changed list."""
     store_opening: int = 0
-    """Number of the opening of the store that contains everything left out."""
+    """Number of times that the store's file was created anew before everything left out was stored in it."""
     noted_at: float = float("-inf")
-    """Time at which the store last recorded that the conversation continues."""
+    """Time of the last record in the store that the conversation is still used."""
     saved: Saved = field(default_factory=lambda: Saved(Committed(), 0, True))
+    """State that was stored last."""
     known_state: KnownState = field(default_factory=KnownState)
     answered: str = ""
-    """Digest of the last list that was sent again with notes for lost results."""
+    """Digest of the last list that was sent again with notes in place of missing tool results."""
 
     def copy(self) -> Ledger:
         """Return an independent copy."""
         return copy.copy(self)
 
-    def know(self, **changes: Any) -> None:
+    def note_known_state(self, **changes: Any) -> None:
         """Replace fields of `known_state`."""
         self.known_state = replace(self.known_state, **changes)
 
     @property
     def frame(self) -> Frame:
-        """Frame in force, by which the next list is made."""
+        """Frame in force: the difference between the history and the next list."""
         return self.committed.frame
 
     @property
     def is_sent(self) -> bool:
-        """True if the list in force was sent."""
+        """True if the list in force is the one that was sent last."""
         return first_disagreement(self.last.frame, self.frame) is None
 
     def take(self, messages: Sequence[object], *, is_shared: bool) -> Arrival:
-        """Add the new messages of the caller's list; afterwards `view` is a valid list for it.
+        """Add the new messages of the caller's list to the history, and make `view` a valid list for it.
 
         `is_shared`: another process may have sent the messages that are new to this one.
 
         Raises:
             TranscriptError: `messages` is not a list of messages; nothing has changed.
         """
-        tracker, arrival = self.tracker.taken(messages)
+        tracker, arrival = self.tracker.extended_by(messages)
         self.tracker, self.arrival = tracker, arrival
         is_new = not is_shared or arrival.changed  # messages that another process has sent are new only to this one
         self.unsent_from = min(arrival.start if is_new else len(tracker), self.last.messages)
         if arrival.changed:
             self.undoable, self.thought_since = (), 0
         committed = _still_committed(self.committed, arrival)
-        frame = self.bound(committed.frame, self.thought_since)
+        frame = self.without_refused_thinking(committed.frame, self.thought_since)
         if is_shared and self.strips_thinking:
-            frame = self._without_strangers(frame, arrival)
+            frame = self._without_unknown_thinking(frame, arrival)
         if arrival.changed or arrival.replaced or frame is not committed.frame:
             is_whole = arrival.changed and frame.is_empty
             self.take_into_force(Committed() if is_whole else replace(committed, frame=frame))
@@ -161,11 +170,11 @@ class Ledger:
             self.view = self.view.extended(frame, tracker, arrival.start)
         return arrival
 
-    def _without_strangers(self, frame: Frame, arrival: Arrival) -> Frame:
+    def _without_unknown_thinking(self, frame: Frame, arrival: Arrival) -> Frame:
         """Return `frame` without the thinking of answers to lists that this process does not know.
 
-        Such thinking may be bound to its list. This process knows all messages up to the last list sent, and in a new
-        session the first answer.
+        The API may refuse such thinking after another list. This process knows all messages up to the last list sent,
+        and in a new session the first answer.
         """
         plain, last = self.tracker.plain, self.last
         start = arrival.start
@@ -173,19 +182,18 @@ class Ledger:
             start = 1 + next((at for at, message in enumerate(plain) if message["role"] == "assistant"), len(plain))
         elif 0 < last.messages <= len(plain) and self.tracker.digests[last.messages - 1] == last.newest:
             start = last.messages + last.is_answered
-        known = frame.unthought(plain, start)
-        self.strangers |= known.unthinking - frame.unthinking
-        return known
+        stripped = frame.without_thinking_from(plain, start)
+        self.unknown_answers |= stripped.unthinking - frame.unthinking
+        return stripped
 
-    def bound(self, frame: Frame, since: int = 0) -> Frame:
-        """Return `frame` without thinking from message `since` on that the API would refuse after its list."""
-        return bound(frame, self.last.frame, self.tracker, since) if self.strips_thinking else frame
+    def without_refused_thinking(self, frame: Frame, since: int = 0) -> Frame:
+        """Return `frame` without thinking that the API would refuse, in messages from `since` on."""
+        return without_refused_thinking(frame, self.last.frame, self.tracker, since) if self.strips_thinking else frame
 
-    def go_on(self, committed: Committed, messages: int) -> None:
-        """Continue from the frame `committed`, by which another process sent the first `messages` messages of the
-        history."""
+    def continue_from(self, committed: Committed, messages: int) -> None:
+        """Continue from the frame `committed`, by which another process sent the first `messages` messages."""
         self.take_into_force(committed)
-        self.tracker = self.tracker.sent(self.view.messages, len(self.frame.head))
+        self.tracker = self.tracker.recognizing(self.view.messages, len(self.frame.head))
         self.last = LastList(messages, frame=self.frame, undoable=self.undoable)
 
     def take_into_force(self, committed: Committed, view: View | None = None) -> None:
@@ -196,7 +204,9 @@ class Ledger:
             self.keys.append(committed.key)
 
     def commit(self, frame: Frame, store: SessionStore, view: View | None = None) -> None:
-        """Store what `frame` leaves out, then put it into force. `view` is its list, if that is known.
+        """Store the content that `frame` leaves out, then put the frame into force.
+
+        `view` is its list, if that is known.
 
         Raises:
             StoreError: nothing has changed.
@@ -206,31 +216,31 @@ class Ledger:
         if frame.head:
             known = {"owner": self.owner, "key": committed.key, "plan_id": committed.frame.plan_id}
             store.use(lambda opened: remember_view(opened, view.messages, tracker.history, frame.start, **known))
-        self.strangers = frozenset()
+        self.unknown_answers = frozenset()
         self.take_into_force(committed, view)
 
     def fall_back(self) -> None:
-        """Return to the frame of the last list after the store failed.
+        """Return to the frame of the last sent list, because the store failed.
 
         That list leaves out only what the store has, and it is valid because the newest answers belong to it.
         """
         length = len(self.tracker)
         before, self.undoable = replace(self.committed, frame=self.last.frame), self.last.undoable
         if not before.holds(before.frame, length):
-            before = replace(before, frame=before.frame.before(before.messages))
-        if self.strangers:  # with their thinking the list would be refused; the caller still has it
-            unthinking = before.frame.unthinking | self.strangers
+            before = replace(before, frame=before.frame.up_to(before.messages))
+        if self.unknown_answers:  # with their thinking the list would be refused; the caller still has it
+            unthinking = before.frame.unthinking | self.unknown_answers
             before = replace(before, frame=replace(before.frame, unthinking=unthinking))
         self.take_into_force(before)
         self.cached_messages = 0
 
     def forget_stored(self, opening: int) -> None:
-        """Forget what was stored, since the store's file was removed; the next list is then sent whole.
+        """Send the history whole again, because the store's file was removed with all originals.
 
         `opening`: the present number of the store's opening (`SessionStore.opening`).
         """
         self.store_opening, self.undoable, self.keys[:] = opening, (), []
-        self.take_into_force(Committed(self.bound(Frame())))
+        self.take_into_force(Committed(self.without_refused_thinking(Frame())))
 
     def note_compaction(self, before: Frame) -> None:
         """Count a compaction, and keep the frame `before` it for `undo`."""
@@ -240,7 +250,7 @@ class Ledger:
         self.undoable = (*self.undoable, Undoable(older, None))[-MOST_UNDOABLE:]
 
     def undo(self) -> bool:
-        """Return to the frame before the last compaction; return False if there is none."""
+        """Put the frame before the last compaction into force; return False if there is none."""
         if not self.undoable:
             return False
         last, self.undoable = self.undoable[-1], self.undoable[:-1]
@@ -254,7 +264,7 @@ class Ledger:
         `wanted`: the options of `Store.restore` that select lines or a page.
 
         Raises:
-            ReferenceNotFound: neither this session nor its family has that reference.
+            ReferenceNotFound: neither this session nor its parent or children have that turn.
         """
         name, within = reference.strip(), tuple(self.keys)
         if key and ":" not in name:
@@ -264,11 +274,12 @@ class Ledger:
         except ReferenceNotFound as error:
             if self.last.at is not None or not len(self.tracker):
                 raise
-            unknown = f"{error}; later turns are known once `prepare` was called"
-            raise ReferenceNotFound(unknown, error.elsewhere) from None
+            text = f"{error}; later turns are known once `prepare` was called"
+            raise ReferenceNotFound(text, error.elsewhere) from None
 
     def note_use(self, store: SessionStore) -> None:
-        """Record in the store, at most once an hour, that the originals are in use, so that they do not expire."""
+        """Record in the store, at most once an hour, that the originals are in use, so that they are not deleted as
+        old."""
         key, now = self.committed.key, store.clock()
         if key and now - self.noted_at >= NOTED_SECONDS:
             self.noted_at = now
@@ -276,9 +287,9 @@ class Ledger:
                 store.use(lambda opened: opened.note_use(key))
 
     def note_sent(self, sent: Sequence[object], at: float) -> None:
-        """Record that the list `sent` is sent at the time `at`; the next answer belongs to it."""
+        """Record that the list `sent` is sent at the time `at`, so that the next answer belongs to it."""
         length = len(self.tracker)
-        self.tracker = self.tracker.sent(sent, len(self.frame.head))
+        self.tracker = self.tracker.recognizing(sent, len(self.frame.head))
         self.cached_messages, self.thought_since = len(sent), 0
         self.undoable = tuple(
             older._replace(thought_since=length) if older.thought_since is None else older for older in self.undoable
@@ -288,10 +299,10 @@ class Ledger:
 
 
 def _still_committed(committed: Committed, arrival: Arrival) -> Committed:
-    """Return what remains of `committed` after the caller changed or edited known messages in the list of `arrival`."""
+    """Return what is still true of `committed` after the caller changed known messages, as `arrival` describes."""
     if arrival.changed:  # the frame's changes before the first changed message stay
         stored = min(committed.messages, arrival.start)
-        return Committed(committed.frame.before(arrival.start), messages=stored)
+        return Committed(committed.frame.up_to(arrival.start), messages=stored)
     if arrival.edited_from is not None:  # from there on the store has other content
         return replace(committed, messages=min(committed.messages, arrival.edited_from), facts=frozenset())
     return committed

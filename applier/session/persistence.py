@@ -1,6 +1,6 @@
-"""Stored parts of a session: the originals before a frame is sent, and the session's state for a restart.
+"""Stores of a session: originals before a list without them is sent, and the session's state for a restart.
 
-Any failure of the store is a `StoreError`.
+Any failure of the store is raised as a `StoreError`.
 """
 
 from __future__ import annotations
@@ -26,21 +26,24 @@ from planner.reading.messages import History, plain_message
 T = TypeVar("T")
 
 REST_SECONDS = 30.0
-"""Pause of compaction after a failure of the store."""
+"""Pause after a failure of the store, in which nothing is compacted."""
 
 
 def within(seconds: float, since: float | None, now: float) -> bool:
-    """Return True if less than `seconds` have passed from `since` to `now`; a clock that was set back ends a wait."""
+    """Return True if less than `seconds` have passed from `since` to `now`.
+
+    False if `since` is None or after `now`, so that a wait ends if the clock was set back.
+    """
     return since is not None and 0 <= now - since < seconds
 
 
 class SessionStore:
-    """Store of a session and its children, opened at the first write or read."""
+    """Store of a session and its subagents' sessions, opened when it is first needed."""
 
     def __init__(self, store: Store | str | Path | None, patience_seconds: float | None = None) -> None:
-        """Use `store`: a store that the caller closes, the store at a path, or for None the default one.
+        """Use `store`: an open store, which the caller closes, the path of one, or None for the default one.
 
-        Operations that take longer than `patience_seconds` are broken off.
+        An operation that takes longer than `patience_seconds` is broken off.
 
         Raises:
             SettingsError: `store` is none of these.
@@ -48,7 +51,8 @@ class SessionStore:
         self._path: str | Path | None = None
         self._patience = patience_seconds
         self._store: Store | None = None
-        """Open store. If two threads open it, the first wins. A lock could stay locked for ever after a fork."""
+        """Open store. If two threads open it at once, the first wins, without a lock, as a lock could stay locked for
+        ever after a fork."""
         if store is None or isinstance(store, str | os.PathLike):
             self._path = store
         elif hasattr(store, "save_history"):
@@ -60,13 +64,14 @@ class SessionStore:
         self.folder, self.clock = "", time.time
         """Working folder of the conversation and the clock, both noted with each saved history."""
         self.opening = 0
-        """Number of times that the store was created again because its file was gone: earlier content is not in it."""
+        """Number of times that the store was created again because its file was gone, so that earlier content is not in
+        it."""
         self.failed_at: float | None = None
         """Time at which the store last failed to save something; None if it works."""
 
     @property
     def may_write(self) -> bool:
-        """Return False for `REST_SECONDS` after the store failed, as no plan could be applied."""
+        """False for `REST_SECONDS` after the store failed: no compaction is tried then, as none could be stored."""
         return not within(REST_SECONDS, self.failed_at, self.clock())
 
     @property
@@ -75,8 +80,9 @@ class SessionStore:
         return self._store is not None
 
     def use(self, act: Callable[[Store], T]) -> T:
-        """Return the result of `act` on the store; open the store if needed, and create it again if its file was
-        removed.
+        """Call `act` with the open store, and return its result. Open the store first, if needed.
+
+        If the store's file was removed meanwhile, create the store again and call `act` once more.
 
         Raises:
             StoreError: the store cannot be opened, or behaves unexpectedly.
@@ -89,7 +95,7 @@ class SessionStore:
             raise StoreError(f"{type(error).__name__}: {error}") from error
 
     def save(self, history: History) -> str:
-        """Save `history`, whose messages are never edited, and its conversation's working folder; return its key.
+        """Store `history` and its working folder, and return its key. Its messages must never be edited.
 
         Raises:
             StoreError: the history could not be saved.
@@ -116,16 +122,16 @@ class SessionStore:
         return act(self._open())
 
     def _open(self) -> Store:
-        own = open_store(self._path) if self._store is None else self._store
+        opened = open_store(self._path) if self._store is None else self._store
         if self._store is None:
-            own.backend.patience_seconds = self._patience
-            self._store = own
-        elif own is not self._store:
-            own.close()
+            opened.backend.patience_seconds = self._patience
+            self._store = opened
+        elif opened is not self._store:
+            opened.close()
         return self._store
 
     def close(self) -> None:
-        """Close the store if the session opened it."""
+        """Close the store, unless the caller opened it."""
         if self._store is not None and not self._is_callers:
             store, self._store = self._store, None
             store.close()
@@ -133,28 +139,32 @@ class SessionStore:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Frame whose originals are in the store, with the other content that the store has for it."""
+    """Frame (difference between history and sent list) whose originals are stored, and what else the store has for
+    it."""
 
     frame: Frame = field(default_factory=Frame)
     key: str = ""
-    """Key of the last stored history; empty if there is none, or if the caller's list was changed since."""
+    """Store key of the history; empty if none is stored, or if the caller's list was changed since."""
     messages: int = 0
     """Number of messages of the present history in the store."""
     facts: frozenset[tuple[str, ...]] = frozenset()
-    """Type, content, quote and source of each fact that is stored for the present history or a beginning of it."""
+    """Type, content, quote and source of each stored fact of the history."""
 
     def holds(self, frame: Frame, length: int) -> bool:
-        """Return True if the store has every message that `frame` changes in a history of `length` messages."""
+        """Return True if the store has every message that `frame` changes or leaves out.
+
+        `length`: number of messages of the history.
+        """
         return frame.start <= self.messages and not any(self.messages <= at < length for at in frame.edited)
 
 
 def commit(frame: Frame, tracker: HistoryTracker, store: SessionStore, before: Committed) -> Committed:
-    """Store what `frame` removes, a new plan and its new facts; return the frame, ready to send.
+    """Store the originals of what `frame` leaves out, its new plan and facts; return the frame, ready to send.
 
-    `before`: the last committed frame. The history is stored unless the store has every message that `frame` changes.
+    `before`: the last committed frame, which shows what is stored already.
 
     Raises:
-        StoreError: the frame may not be sent.
+        StoreError: something could not be stored, so the frame may not be sent.
     """
     plan = frame.plan if not frame.plan_id else None  # a new plan; the facts of one refer to the whole history
     has_all = before.messages == len(tracker) or (plan is None and before.holds(frame, len(tracker)))
@@ -163,7 +173,7 @@ def commit(frame: Frame, tracker: HistoryTracker, store: SessionStore, before: C
         before = replace(before, key=key, messages=len(tracker))
     if plan is not None:
         frame = replace(frame, plan_id=store.use(lambda opened: opened.save_plan(plan)))
-        facts = {(one.type, one.content, one.quote, one.source): one for one in plan.extracted_facts}
+        facts = {(fact.type, fact.content, fact.quote, fact.source): fact for fact in plan.extracted_facts}
         new = [fact for identity, fact in facts.items() if identity not in before.facts]
         store.use(lambda opened: opened.save_facts(new, before.key, plan.secrets))
         before = replace(before, facts=before.facts.union(facts))
@@ -171,7 +181,7 @@ def commit(frame: Frame, tracker: HistoryTracker, store: SessionStore, before: C
 
 
 class SavedFrame(BaseModel):
-    """Committed frame in its stored form."""
+    """Frame (difference between history and sent list) as it is stored."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -200,11 +210,11 @@ class SavedFrame(BaseModel):
         )
 
     def committed(self, store: Store) -> Committed:
-        """Return the frame with its plan.
+        """Return the frame, with its plan loaded from `store`.
 
         Raises:
             StoreError: the plan cannot be read.
-            TranscriptError: the head contains an entry that is not a message.
+            TranscriptError: an entry of `head` is not a message.
         """
         frame = Frame(
             plan=store.load_plan(self.plan_id) if self.plan_id else None,
@@ -219,34 +229,34 @@ class SavedFrame(BaseModel):
 
 
 class SavedSession(BaseModel):
-    """State of a session that outlives its process."""
+    """State of a session as it is stored, to continue in another process."""
 
     model_config = ConfigDict(extra="ignore")  # other versions have more fields
 
     version: int = 1
     frame: SavedFrame
     before: SavedFrame | None = None
-    """Frame to which `undo` returns."""
+    """Frame to which `undo` returns; None if nothing can be undone."""
     is_sent: bool = True
-    """True if a list of this frame was sent; False if the next answer belongs to another list."""
+    """True if a list of this frame was sent; False if the next answer belongs to an earlier list."""
     compactions: int = 0
     ratio: float = 1.0
     extra_tokens: float = 0.0
-    """Calibration of the gauge."""
+    """With `ratio`, the measured difference between the provider's token counts and ours (`Gauge`)."""
     read_tokens: int = 0
     model: str = ""
     """Agent's model, from its last request; empty if there was none."""
     thinking: dict[str, Any] | None = None
-    """Thinking setting of its requests, if they had one."""
+    """The ``thinking`` field of its last request, if it had one."""
 
 
 def session_name(session_id: str) -> str:
-    """Return the store's key for the state of that session."""
+    """Return the name under which the store has the state of that session."""
     return f"{SESSION_STATE}{session_id}"
 
 
 def load_session(store: Store, session_id: str) -> SavedSession | None:
-    """Return the stored state of that session, or None.
+    """Return the stored state of that session; None if there is none.
 
     Raises:
         StoreDamaged: the stored state is not valid.

@@ -252,7 +252,7 @@ class Planning:
         self.planned.append(Planned(made.model or made.planner, made.usage, seconds=self.clock() - started))
         return plan
 
-    def take_up(self) -> CompactionPlan | None:
+    def take_finished_plan(self) -> CompactionPlan | None:
         """Return the worker's plan if it has finished, and keep it as `ready`; None otherwise."""
         done = self.worker.take()
         if done is None:

@@ -52,7 +52,7 @@ class Pressure:
     """Tokens that all calls since the last compaction have read and another compaction would have removed."""
     left_tokens: int = 0
     """Tokens left by the last plan, without the live tail: the next plan is not expected to leave less."""
-    rests: dict[tuple[str, bool], Pause] = field(default_factory=dict)
+    pauses: dict[tuple[str, bool], Pause] = field(default_factory=dict)
     """Pause of each tier, by its name and whether the window forces it."""
     requested: str = ""
     """Trigger (``manual``, ``tool``, …) of a compaction requested for the next call."""
@@ -169,19 +169,19 @@ class Pressure:
         self.maximum_tokens = refused.maximum_tokens or self.maximum_tokens
         self.gauge = self.gauge.refused(view_tokens, refused.actual_tokens, self.limit_tokens)
 
-    def rests_now(self, tier: str, forced: bool, history_tokens: int, answered_tokens: int, view_tokens: int) -> bool:
+    def is_paused(self, tier: str, forced: bool, history_tokens: int, answered_tokens: int, view_tokens: int) -> bool:
         """Return True if `tier` is still paused, for a history of `history_tokens`.
 
         A tier has one pause for when the window forces it (`forced`), and one for when it does not. If the prompt with
         `view_tokens` of messages does not fit, only the size `answered_tokens` of the history without its live tail
         counts.
         """
-        pause = self.rests.get((tier, forced), Pause(0, 0))
+        pause = self.pauses.get((tier, forced), Pause(0, 0))
         if history_tokens >= pause.history_tokens:
             return False
         return self.gauge.prompt(view_tokens) <= self.limit_tokens or answered_tokens < pause.answered_tokens
 
-    def rest(
+    def pause(
         self,
         tier: str,
         forced: bool,
@@ -200,4 +200,4 @@ class Pressure:
         share = FORCED_REARM_SHARE if forced and not is_held else REARM_SHARE
         growth = self.gauge.countable(max(missing_tokens, self.limit_tokens * share))
         answered = 0 if is_held else answered_tokens + growth
-        self.rests = {**self.rests, (tier, forced): Pause(history_tokens + growth, answered)}
+        self.pauses = {**self.pauses, (tier, forced): Pause(history_tokens + growth, answered)}

@@ -1,7 +1,7 @@
-"""`Session`, the only object that a host uses. It has the lock and the state; `chain` has the steps of a call.
+"""`Session`, which shortens the message list of a running agent so that it always fits the model's context window.
 
-Never raises out of `prepare`, never changes the caller's list, and never sends a list whose removed originals are not
-in the store.
+It is the only object that an agent's program uses: it locks and stores the state, and `chain` does the work of each
+call. `prepare` never raises, never changes the caller's list, and removes nothing that is not in the store first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from applier.session.persistence import SessionStore
 from applier.session.planning import Planning
 from applier.session.presets import Preset
 from applier.session.request import AgentCall, read_refusal
-from applier.session.sharing import Turns
+from applier.session.sharing import CallGuard
 from applier.session.state import SessionState, Setup, State
 from applier.settings import SessionSettings
 from applier.store.excerpt import Restored, SearchResult, find_matches
@@ -36,14 +36,14 @@ from planner.reading.messages import Block, compacted_start
 logger = logging.getLogger("applier.session")
 
 PAGE_CHARACTERS, PAGE_SHARE = 20_000, 0.7
-"""Largest number of characters of one page of restored content (5,000 to 10,000 tokens), and of characters for each
-token of the limit."""
+"""Limits of one page of restored content: characters (5,000 to 10,000 tokens), and characters for each token that a
+prompt may have. The smaller limit counts, so that a page also fits a small window."""
 CLOSE_SECONDS = 5.0
-"""Longest time that `close` waits for a call in another thread."""
+"""Longest time that `close` waits for a call that still runs in another thread."""
 
 
 class Session:
-    """Keeps one agent within its window.
+    """Keeps the conversation of one agent within the model's context window, by compacting its older messages.
 
     ::
 
@@ -106,57 +106,58 @@ class Session:
         call = AgentCall(model or setup.settings.plan.target_model, system, tools)
         state = State.of(setup, planning, call, session_id or "")
         self.session_id, self._hooks, self._children = setup.session_id, hooks, 0
-        self._owns_store, self._turns = not isinstance(store, SessionStore), Turns(state)
+        self._owns_store, self._guard = not isinstance(store, SessionStore), CallGuard(state)
         if session_id is not None and not is_shared:
             state.resume()
 
     @property
     def _state(self) -> State:
-        return self._turns.state
+        return self._guard.state
 
     def mark(self, marks: list[str]) -> None:
-        """Store `marks`, by which the proxy recognises the conversation of a later request.
+        """Store `marks` with the session: digests by which the proxy later finds the session of a request.
 
-        In a shared session every process can read them; see `applier.session.sharing.marks_of`.
+        If several processes share the session, all of them can read the marks (`applier.session.sharing.marks_of`).
         """
         self._state.setup.marks[:] = marks
 
     @property
     def task(self) -> str:
-        """Task of the agent, on which relevance depends. May be assigned."""
+        """Text that describes the agent's task; turns that matter for it are kept first. May be assigned."""
         return self._state.planning.task
 
     @task.setter
     def task(self, task: str) -> None:
         _check_task(task)
-        with self._turns.alone() as state:
+        with self._guard.exclusively() as state:
             state.planning.task = task
 
     def prepare(self, messages: Sequence[object]) -> list[Any]:
-        """Return the list to send now, for the caller's whole list `messages` (dicts or SDK objects).
+        """Return the list of messages to send to the model now, for the caller's whole list `messages`.
 
-        While there is nothing to do, known messages are only compared, and the returned list starts with the same
-        messages as the last one. Never raises: after any failure a valid list is returned and the log reports it.
+        The messages may be dicts or SDK objects. While nothing has to be compacted, the returned list begins with the
+        same messages as the last one, so that the provider's prompt cache stays valid. Never raises: after any failure
+        a valid list is returned, and the log reports the failure.
         """
         closed, messages = self._split(messages)
-        with self._turns.everywhere() as state:
+        with self._guard.across_processes() as state:
             return [*closed, *chain.prepare(state, messages)]
 
     async def prepare_async(self, messages: Sequence[object]) -> list[Any]:
-        """Return the result of `prepare` from a thread of its own; the event loop continues meanwhile."""
+        """Run `prepare` in another thread, so that the event loop is not blocked, and return its result."""
         import asyncio  # the core is synchronous: a caller that uses threads of its own need not load it
 
         return await asyncio.to_thread(self.prepare, messages)
 
     def observe(self, response: object) -> None:
-        """Read the provider's answer to the last prepared list: its ``usage`` calibrates the gauge.
+        """Read the provider's answer to the last prepared list, to learn how it counts tokens.
 
-        `response` is an SDK message, a dict, or the usage itself; anything else is ignored. After an answer that the
-        window cut off, the next `prepare` compacts.
+        `response` is an SDK message, a dict, or its ``usage`` alone; anything else is ignored. After an answer that was
+        cut off because the window was full, the next `prepare` compacts.
         """
-        with self._turns.alone() as state:
+        with self._guard.exclusively() as state:
             chain.observe(state, response)
-            self._turns.note(state)
+            self._guard.note(state)
 
     def note_sent(
         self,
@@ -166,7 +167,14 @@ class Session:
         path: str = "/v1/messages",
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Record the request that was sent and answered, for middleware that has the whole request.
+        """Record a request that was sent and answered, so that the planner may ask the agent's own model.
+
+        For middleware that sees the whole request: its `body`, the `path` and `headers` of its HTTP call, and the
+        `client` that sent it. A planner without its own client then uses that client and continues the request, which
+        the provider has cached.
+
+        Raises:
+            SettingsError: an argument of the wrong type.
 
         `body` is the request, `path` and `headers` those of its HTTP call. A planner without its own client may then
         ask through the agent's `client`, and go on from the prefix that the provider has cached.
@@ -176,7 +184,7 @@ class Session:
         """
         check_argument("body", body, Mapping, "a dict")
         check_argument("headers", headers, Mapping, "a dict")
-        with self._turns.alone() as state:
+        with self._guard.exclusively() as state:
             state.planning.agent_request = AgentRequest(body, client, 0.0, path, dict(headers or {}))
             state.planning.asked_at = state.setup.clock()
 
@@ -192,12 +200,13 @@ class Session:
         client: Any = None,
         client_follows: bool = False,
     ) -> None:
-        """Record the other fields of the next request, for middleware that sees each request.
+        """Record the fields of the next request besides its messages, for middleware that sees each request.
 
-        A field that is not passed counts as unknown; a missing `model` means the last one. `client` replaces the
-        planner's client, if it has one, because the key of a login changes after some hours. `client_follows`: the
-        caller will call `note_sent` after the answer; a planner that uses the agent's client waits for that. If system
-        and tools leave no room, the log reports it, and nothing is compacted automatically.
+        They decide token counts, limits and cache marks. A field that is not passed counts as unknown; a missing
+        `model` means the last one. `client` replaces the planner's client, if it has one, because the key of a login
+        changes after some hours. `client_follows`: the caller will call `note_sent` after the answer, so a planner that
+        uses the agent's client waits for that. If system prompt and tools leave no room for messages, the log reports
+        it, and nothing is compacted automatically.
 
         Raises:
             SettingsError: an argument of the wrong type; nothing has changed.
@@ -206,7 +215,7 @@ class Session:
         check_argument("max_output_tokens", max_output_tokens, int, "a number of tokens")
         check_argument("thinking", thinking, Mapping, "a dict")
         check_argument("cache_control", cache_control, Mapping, "a dict")
-        with self._turns.alone() as state:
+        with self._guard.exclusively() as state:
             state.planning.client_follows = client_follows
             state.planning.client = state.planning.client and (client or state.planning.client)
             state.take_call(AgentCall(model, system, tools, thinking, max_output_tokens, cache_control))
@@ -217,17 +226,17 @@ class Session:
     def compact(
         self, messages: Sequence[object], focus: str = "", dry_run: bool = False, at_limit: bool = False
     ) -> Compaction:
-        """Compact now, whatever the triggers are; with `dry_run` only show the result and write nothing.
+        """Compact now, even if there is no need yet; with `dry_run` only return what would happen, and write nothing.
 
-        `focus`: what matters most now, for the planner. `at_limit`: the client's own window is full, so the size of the
-        present prompt counts as the limit, and the plan leaves a share of it. The result's ``reason`` explains why
-        nothing was compacted.
+        `focus`: text for the planner on what matters most now. `at_limit`: the window of the agent's program is full,
+        so the size of the present prompt counts as the limit, and the plan leaves a share of it. If nothing was
+        compacted, ``reason`` of the result says why.
 
         Raises:
             TranscriptError: `messages` is not a list of messages.
         """
         closed, messages = self._split(messages)
-        with self._turns.everywhere() if not dry_run else self._turns.alone() as state:
+        with self._guard.across_processes() if not dry_run else self._guard.exclusively() as state:
             state.setup.log.records = not dry_run
             try:
                 done = chain.compact(state, messages, focus, dry_run=dry_run, at_limit=at_limit)
@@ -238,7 +247,15 @@ class Session:
         return replace(done, messages=[*closed, *done.messages], first_changed_message=changed) if closed else done
 
     def plan_ahead(self, messages: Sequence[object]) -> bool:
-        """Ask the model now for the plan of the next `compact`, and store it for this process or another.
+        """Ask the model now for the plan of the next `compact`, and store the plan, so that `compact` need not wait.
+
+        Return False if no model was asked. A later `compact`, in this process or another, extends the stored plan by
+        rules and asks no model, if the history still begins with the planned messages. With a `focus`, it makes a new
+        plan.
+
+        Raises:
+            TranscriptError: `messages` is not a list of messages.
+            StoreError: the plan cannot be stored.
 
         Return False if no model was asked. While the history begins with the one that was planned, `compact` goes on
         from that plan by rules and asks no model; with a focus, it plans again.
@@ -248,37 +265,37 @@ class Session:
             StoreError: the plan cannot be stored.
         """
         _, messages = self._split(messages)
-        with self._turns.everywhere() as state:
+        with self._guard.across_processes() as state:
             return chain.store_plan_ahead(state, messages)
 
     def request_compaction(self, focus: str = "") -> None:
-        """Compact at the next `prepare`, with `focus` as in `compact`; the model's own ``compact`` tool calls this."""
-        with self._turns.alone() as state:
+        """Compact at the next `prepare`, with `focus` as in `compact`. The agent calls this by its ``compact`` tool."""
+        with self._guard.exclusively() as state:
             state.pressure.request("tool", focus)
-            self._turns.note(state)
+            self._guard.note(state)
 
     def recover(self, messages: Sequence[object], error: object) -> list[Any] | None:
-        """Return the list to send instead, after the provider answered the last prepared list with `error`.
+        """Return another list to send, after the provider refused the last prepared list with `error`.
 
-        After an error about the prompt's length, or about its pictures or bytes, this is a smaller list, once for each
-        prepared list. After an error about calls without results, the list has a note for each such call. None after
-        other errors, or if nothing helps; the caller then raises the error. Never raises.
+        If the prompt was too long, or its pictures or bytes too many, the returned list is smaller; that is tried once
+        for each prepared list. If calls had no results, a note is added for each such call. After other errors, or if
+        nothing helps, None is returned, and the caller should raise `error`. Never raises.
         """
         refused = read_refusal(error)
         if refused is None:
             return None
         closed, messages = self._split(messages)
-        with self._turns.everywhere() as state:
+        with self._guard.across_processes() as state:
             accepted = chain.recover(state, messages, refused)
         return None if accepted is None else [*closed, *accepted]
 
     def undo(self) -> bool:
         """Undo the last compaction; return False if there is none. The last ten can be undone, one by one.
 
-        The next `prepare` sends the older view, unless the store fails to save what that view leaves out. Automatic
-        compaction then waits until the list has grown further or the window forces it.
+        The next `prepare` sends the messages that the compaction removed, unless the store fails. Then nothing is
+        compacted automatically until the list has grown further or does not fit the window.
         """
-        with self._turns.everywhere() as state:
+        with self._guard.across_processes() as state:
             return chain.undo(state)
 
     def restore(
@@ -289,7 +306,15 @@ class Session:
         search: str | None = None,
         max_characters: int | None = None,
     ) -> Restored:
-        """Return the stored original of a turn: ``t12`` of this session, or ``h1a2b3c4d:t12`` of its family.
+        """Return the original messages of a turn that a compaction removed or shortened.
+
+        `reference` is ``t12`` for a turn of this session, or ``h1a2b3c4d:t12`` for one of its parent or children. The
+        result has the whole turn, only its `lines` (first to last, from 1), or only lines that match `search`. With
+        `max_characters` it is a page of this length; its `next_line` begins the next page. After a restart, turns newer
+        than the last compaction are known again only after the first `prepare`.
+
+        Raises:
+            ReferenceNotFound: neither this session nor its parent or children have that turn.
 
         Return the whole turn, only `lines` (first to last, from 1), or only lines that match `search`. With
         `max_characters`, return a page of this length; `next_line` of the result begins the next page. After a restart,
@@ -301,16 +326,16 @@ class Session:
         if not isinstance(reference, str):
             raise ReferenceNotFound(f"{reference!r} is no reference; expected one like t12")
         wanted = {"lines": lines, "search": search, "max_characters": max_characters}
-        with self._turns.alone() as state:
+        with self._guard.exclusively() as state:
             return state.ledger.restore(state.setup.store, reference, state.store_newest(), **wanted)
 
     def search(
         self, text: str, *, part: Part | None = None, tool: str | None = None, limit: int | None = 20
     ) -> SearchResult:
-        """Return at most `limit` turns of the whole history that match `text`, best first.
+        """Return at most `limit` turns of the whole history that match `text`, best first, removed turns included.
 
-        `part` restricts the search to one part of each turn, `tool` to the calls of that tool. `Store.search` describes
-        how `text` is read.
+        `part` restricts the search to one part of each turn, such as the user's words, and `tool` to the calls of that
+        tool. `Store.search` describes how `text` is read.
 
         Raises:
             SettingsError: an argument of the wrong type.
@@ -320,34 +345,36 @@ class Session:
             raise SettingsError(f"text: expected text to search for, found {type(text).__name__}")
         check_argument("tool", tool, str, "a tool's name")
         check_argument("limit", limit, int, "a number of turns")
-        with self._turns.alone() as state:
+        with self._guard.exclusively() as state:
             return find_matches(state.ledger.tracker.history, text, part=part, tool=tool, limit=limit)
 
     @property
     def page_characters(self) -> int:
-        """Largest length of one answer of the agent's look-up tools, so that it fits and is never cut."""
+        """Largest length of one answer of the tools by which the agent reads removed content, so that the answer fits
+        the window whole."""
         return min(PAGE_CHARACTERS, int(self._state.pressure.limit_tokens * PAGE_SHARE))
 
     def log(self) -> list[Event]:
-        """Events of this session, oldest first, earlier processes included."""
+        """Return the events of this session (compactions, failures, …), oldest first, also those of earlier
+        processes."""
         return list(self._state.setup.log.events)
 
     @property
     def state(self) -> SessionState:
-        """State of the session after the last complete call; does not wait for a running call."""
+        """Size, limits and number of compactions after the last complete call. Does not wait for a running call."""
         return SessionState.of(self._state)
 
     @property
     def plan(self) -> CompactionPlan | None:
-        """Plan in force, with its history unless another process made it; None without a plan."""
+        """Plan by which the sent list was made; None without one. It has its history unless another process made it."""
         return self._state.ledger.frame.plan
 
     def child(self, task: str, window_tokens: int | None = None) -> Session:
-        """Return a session for a subagent with its own `task`: its own history, the same store, preset and planner.
+        """Return a session for a subagent with its own `task` and history, and the same store, preset and planner.
 
-        `window_tokens`: its window; None takes the one of the settings.
+        `window_tokens`: size of the subagent's context window; None takes the one of the settings.
         """
-        with self._turns.alone() as state:
+        with self._guard.exclusively() as state:
             self._children += 1
             child = Session(
                 task,
@@ -367,12 +394,12 @@ class Session:
             return child
 
     def close(self) -> None:
-        """Store the history, and close the store if the session opened it.
+        """Store the newest messages, and close the store if the session opened it.
 
-        Waits at most 5 s for a call in another thread; then the store stays open. Never raises: the log reports a
-        failure of the store, which already has everything that was removed.
+        Waits at most `CLOSE_SECONDS` for a call in another thread; if that still runs, the store stays open. Never
+        raises: the log reports a failure of the store, which already has everything that was removed.
         """
-        if not self._turns.lock.acquire(timeout=CLOSE_SECONDS):
+        if not self._guard.lock.acquire(timeout=CLOSE_SECONDS):
             logger.warning("session %s: closed while a call was running; its store stays open", self.session_id)
             return
         state = self._state
@@ -386,18 +413,21 @@ class Session:
         finally:
             if self._owns_store:
                 store.close()
-            self._turns.lock.release()
+            self._guard.lock.release()
 
     def __enter__(self) -> Self:
         """Return the session itself."""
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Close it."""
+        """Close the session."""
         self.close()
 
     def _split(self, messages: Sequence[object]) -> tuple[list[object], Sequence[object]]:
-        """Return the messages before the server's newest compaction, which the model does not read, and the others."""
+        """Split `messages` at the newest compaction by the API itself: the model reads only the messages after it.
+
+        Return the messages before it, which stay as they are, and the others, which the session may compact.
+        """
         if not isinstance(messages, list | tuple):
             return [], messages
         known = self._state.ledger.tracker.originals
@@ -407,6 +437,6 @@ class Session:
 
 
 def _check_task(task: object) -> None:
-    """Raise a SettingsError unless `task` is text; an empty text means the user's own words."""
+    """Raise a SettingsError unless `task` is text."""
     if not isinstance(task, str):
         raise SettingsError(f"task: expected text that describes the agent's task, found {type(task).__name__}")

@@ -1,4 +1,4 @@
-"""Turns of calls in one session: one call at a time, in this process and in all that share the session.
+"""CallGuard of calls in one session: one call at a time, in this process and in all that share the session.
 
 Processes share a session through one store, such as proxies behind a balancer: each call continues from the state after
 the last call, in whatever process that was.
@@ -38,7 +38,7 @@ PLAN_SECONDS = 120.0
 """Longest time that other processes wait for a plan made in advance by one, unless the window forces a plan."""
 
 
-class Turns:
+class CallGuard:
     """Guard of a session's state, which gives it to one call at a time."""
 
     def __init__(self, state: State) -> None:
@@ -50,7 +50,7 @@ class Turns:
         _ALL.add(self)
 
     @contextmanager
-    def alone(self) -> Iterator[State]:
+    def exclusively(self) -> Iterator[State]:
         """Yield a copy of the state to one caller at a time; it becomes the state at the end, in one step. An
         interrupted call leaves the session unchanged. A hook that calls the session works on the same copy."""
         with self.lock:
@@ -65,9 +65,9 @@ class Turns:
                 self._draft = None
 
     @contextmanager
-    def everywhere(self) -> Iterator[State]:
+    def across_processes(self) -> Iterator[State]:
         """Yield the same as `alone`, after loading the state from the last call in any process."""
-        with self.alone() as state, self._sharing.turn(state) if self._sharing else nullcontext():
+        with self.exclusively() as state, self._sharing.around_call(state) if self._sharing else nullcontext():
             yield state
 
     def note(self, state: State) -> None:
@@ -83,7 +83,7 @@ class Turns:
             self.lock, self._draft = threading.RLock(), None
 
 
-_ALL: weakref.WeakSet[Turns] = weakref.WeakSet()
+_ALL: weakref.WeakSet[CallGuard] = weakref.WeakSet()
 
 
 def _in_forked_child() -> None:
@@ -95,7 +95,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_forked_child)
 
 
-class Moving(BaseModel):
+class PressureFields(BaseModel):
     """Fields of a `Pressure` that change with each call, under the same names."""
 
     model_config = ConfigDict(from_attributes=True)
@@ -109,7 +109,7 @@ class Moving(BaseModel):
     focus: str
 
 
-class Shared(SavedSession):
+class SavedSharedSession(SavedSession):
     """State of a session for any process to continue from."""
 
     number: int = Field(ge=1)
@@ -120,7 +120,7 @@ class Shared(SavedSession):
     newest: str
     is_answered: bool
     cached_messages: int
-    moving: Moving
+    moving: PressureFields
     marks: list[str]
     """Marks of `Setup`."""
     gauge: Gauge
@@ -133,13 +133,13 @@ class Shared(SavedSession):
 
 
 @dataclass
-class _Change:
+class _StateChange:
     """Change of the stored state by a call."""
 
     number: int
     frame: SavedFrame | None
     """Frame in force in the state from which the call began."""
-    to: Shared
+    to: SavedSharedSession
     is_made: bool = False
 
     def __call__(self, data: Any) -> Any:
@@ -152,12 +152,12 @@ class _Change:
         other = _read(data) if number != self.number and data else None
         if other is not None and other.frame == self.to.frame:
             return data
-        if isinstance(other, Shared) and other.frame != self.frame:
+        if isinstance(other, SavedSharedSession) and other.frame != self.frame:
             return _doubted(data, number + 1) if other.messages == self.to.messages else data
         made = self.to.model_dump(mode="json")
         if number != self.number:
             made = _doubted(made, number + 1)
-            self.to = Shared.model_validate(made)
+            self.to = SavedSharedSession.model_validate(made)
         self.is_made = True
         return made
 
@@ -174,7 +174,7 @@ class Sharing:
         self.process, self._name = uuid.uuid4().hex, session_name(session_id)
 
     @contextmanager
-    def turn(self, state: State) -> Iterator[None]:
+    def around_call(self, state: State) -> Iterator[None]:
         """Enclose one call: wait up to `HOLD_SECONDS` for other processes, load the state of the last call, let the
         call run, and store its state.
 
@@ -184,11 +184,11 @@ class Sharing:
             problem, is_alone, store, ledger = "", False, state.setup.store, state.ledger
             try:
                 is_alone = stack.enter_context(self._hold(state, HOLD_SECONDS))
-                self._take_up(state)
+                self._load_newest(state)
                 store.failed_at = None if ledger.known_state.is_lost else store.failed_at
             except Exception as error:  # noqa: BLE001 - DESIGN rule 8: the host's agent never breaks
                 problem, store.failed_at = f"this process continues with its own state: {error}", state.setup.clock()
-            ledger.know(is_lost=bool(problem))
+            ledger.note_known_state(is_lost=bool(problem))
             state.setup.log.trouble("store_failed", problem)
             known = ledger.known_state
             is_planned = known.planner != self.process and state.setup.clock() < known.planner_until
@@ -208,7 +208,7 @@ class Sharing:
     def _hold(self, state: State, seconds: float) -> AbstractContextManager[bool]:
         return state.setup.store.use(lambda store: store.backend.hold(self._name, seconds))
 
-    def _take_up(self, state: State) -> None:
+    def _load_newest(self, state: State) -> None:
         """Load the state of the last call if that was in another process. Raise StoreError if the store cannot be
         read."""
         store, ledger, known = state.setup.store, state.ledger, state.ledger.known_state
@@ -222,48 +222,50 @@ class Sharing:
         try:
             saved = None if data is None else _read(data)
             if saved is not None and not (known.is_saved and saved.frame == known.frame):
-                state.go_on_from(saved)
+                state.continue_from(saved)
         except (StoreDamaged, ReferenceNotFound, TranscriptError):
-            ledger.know(number=number)  # the state of this process will replace the damaged one
+            ledger.note_known_state(number=number)  # the state of this process will replace the damaged one
             raise
-        ledger.know(number=number, frame=saved.frame if saved else None, is_saved=saved is not None)
-        if isinstance(saved, Shared):
-            ledger.know(planner=saved.planner, planner_until=saved.planner_until)
-            _go_on(state, saved)
+        ledger.note_known_state(number=number, frame=saved.frame if saved else None, is_saved=saved is not None)
+        if isinstance(saved, SavedSharedSession):
+            ledger.note_known_state(planner=saved.planner, planner_until=saved.planner_until)
+            _continue_from(state, saved)
             is_answered = saved.is_answered and unsaved != saved.messages
             ledger.last = replace(ledger.last, is_answered=is_answered)
 
     def _save(self, state: State) -> None:
         """Store the session's state, if no other process has meanwhile."""
         store, ledger = state.setup.store, state.ledger
-        ledger.know(is_saved=False)
+        ledger.note_known_state(is_saved=False)
         if ledger.known_state.is_lost:
             return
         try:
             if not ledger.committed.key:  # `store forget` removes the state of a session by its stored history
                 ledger.commit(ledger.frame, store, ledger.view)
             self._note_planner(state)
-            change = _Change(ledger.known_state.number or 0, ledger.known_state.frame, self._to_store(state))
+            change = _StateChange(ledger.known_state.number or 0, ledger.known_state.frame, self._to_store(state))
             store.use(lambda opened: opened.change_state(self._name, change))
         except StoreError as error:
             state.setup.log.trouble("store_failed", f"other processes do not know of the newest call: {error}")
             return
         if change.is_made:
-            ledger.know(number=change.to.number, frame=change.to.frame, is_saved=True)
+            ledger.note_known_state(number=change.to.number, frame=change.to.frame, is_saved=True)
             ledger.last = replace(ledger.last, is_answered=change.to.is_answered)
 
     def _note_planner(self, state: State) -> None:
         """Note in the known state whether this process makes a plan in advance or has made one."""
         planning, ledger = state.planning, state.ledger
         if planning.worker.job is not None or planning.ready is not None:
-            ledger.know(planner=self.process, planner_until=(planning.worker.started_at or 0.0) + PLAN_SECONDS)
+            ledger.note_known_state(
+                planner=self.process, planner_until=(planning.worker.started_at or 0.0) + PLAN_SECONDS
+            )
         elif ledger.known_state.planner == self.process:
-            ledger.know(planner_until=0.0)
+            ledger.note_known_state(planner_until=0.0)
 
-    def _to_store(self, state: State) -> Shared:
+    def _to_store(self, state: State) -> SavedSharedSession:
         """Return the state in the form in which it is stored."""
         ledger, last = state.ledger, state.ledger.last
-        return Shared(
+        return SavedSharedSession(
             **dict(state.to_save()),
             number=(ledger.known_state.number or 0) + 1,
             messages=last.messages,
@@ -272,23 +274,23 @@ class Sharing:
             newest=last.newest,
             is_answered=last.is_answered,
             cached_messages=ledger.cached_messages,
-            moving=Moving.model_validate(state.pressure),
+            moving=PressureFields.model_validate(state.pressure),
             marks=state.setup.marks,
             gauge=state.pressure.gauge,
-            rests=[(*tier, *until) for tier, until in state.pressure.rests.items()],
+            rests=[(*tier, *until) for tier, until in state.pressure.pauses.items()],
             planner=ledger.known_state.planner,
             planner_until=ledger.known_state.planner_until,
         )
 
 
-def _go_on(state: State, saved: Shared) -> None:
+def _continue_from(state: State, saved: SavedSharedSession) -> None:
     """Replace the values of `state` by those of `saved`, except its frame, which is in force already."""
     ledger, pressure = state.ledger, state.pressure
     for name, value in saved.moving:
         setattr(pressure, name, value)
     state.planning.count_read(saved.read_tokens)
     ledger.compactions, ledger.cached_messages = saved.compactions, saved.cached_messages
-    pressure.rests = {(tier, forced): Pause(*sizes) for tier, forced, *sizes in saved.rests}
+    pressure.pauses = {(tier, forced): Pause(*sizes) for tier, forced, *sizes in saved.rests}
     scales = [TokenCounter.for_model(model).scale for model in (saved.model, pressure.call.model)]
     if scales[0] == scales[1]:
         pressure.gauge = saved.gauge.with_fixed(pressure.gauge.fixed_tokens)
@@ -312,7 +314,7 @@ def _number(data: Any) -> int:
 def _read(data: Any) -> SavedSession:
     """Return the stored state; raise StoreDamaged if it is not valid."""
     try:
-        return (Shared if _number(data) else SavedSession).model_validate(data)
+        return (SavedSharedSession if _number(data) else SavedSession).model_validate(data)
     except ValidationError as error:
         raise StoreDamaged(f"the state of a session cannot be read: {error.errors()[0]['msg']}") from None
 

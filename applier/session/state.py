@@ -168,15 +168,15 @@ class State:
         it. Raise TranscriptError if `messages` is not a list of messages."""
         ledger, log = self.ledger, self.setup.log
         if not len(ledger.tracker) and isinstance(messages, Sequence):
-            self._go_on_from_view(messages)
+            self._continue_from_view(messages)
         arrival = ledger.take(messages, is_shared=self.setup.is_shared)
         if arrival.changed:
-            self.pressure.rests, self.pressure.left_tokens = {}, 0
+            self.pressure.pauses, self.pressure.left_tokens = {}, 0
             log("history_changed", f"messages from {arrival.start} on are not those known before")
         elif arrival.edited_from is not None:
             log("history_edited", f"message {arrival.edited_from} was edited in place; it is read again")
 
-    def _go_on_from_view(self, messages: Sequence[object]) -> None:
+    def _continue_from_view(self, messages: Sequence[object]) -> None:
         """Use the originals as the history, if the first list begins with a known view."""
         earlier, ledger, store = None, self.ledger, self.setup.store
         with suppress(TranscriptError, StoreError):
@@ -184,18 +184,18 @@ class State:
                 earlier = earlier or store.use(partial(originals_behind, messages=messages, owner=owner))
         if earlier is None:
             return
-        ledger.tracker, _ = ledger.tracker.taken(earlier.messages)
+        ledger.tracker, _ = ledger.tracker.extended_by(earlier.messages)
         plan_id = earlier.plan_id if earlier.plan is not None else ""
         frame = Frame(
             earlier.plan, plan_id, tuple(unmarked(plain_message(m)) for m in messages[: earlier.head]), earlier.start
         )
-        self._go_on(Committed(frame, earlier.key, earlier.start), earlier.start)
-        ledger.tracker = ledger.tracker.sent(messages, earlier.head)
+        self._continue_from(Committed(frame, earlier.key, earlier.start), earlier.start)
+        ledger.tracker = ledger.tracker.recognizing(messages, earlier.head)
         text = f"the list begins with a view of {earlier.start} messages: its originals are in the store"
         self.setup.log("resumed", text)
 
-    def _go_on(self, committed: Committed, messages: int) -> None:
-        self.ledger.go_on(committed, messages)
+    def _continue_from(self, committed: Committed, messages: int) -> None:
+        self.ledger.continue_from(committed, messages)
         self.planning.previous = committed.frame.plan
 
     def give_up_lost(self) -> bool:
@@ -207,7 +207,7 @@ class State:
         if opening == self.ledger.store_opening:
             return False
         self.ledger.forget_stored(opening)
-        self.pressure.rests = {}
+        self.pressure.pauses = {}
         self.setup.log("store_failed", "the store's file was taken away: nothing is left out that was stored there")
         return True
 
@@ -275,26 +275,26 @@ class State:
         if saved is not None:
             if self.pressure.call.model in ("", saved.model):
                 self.take_call(replace(self.pressure.call, model=saved.model, thinking=saved.thinking))
-            self.go_on_from(saved)
+            self.continue_from(saved)
             setup.log("resumed", f"{len(self.ledger.tracker)} messages, {self.ledger.compactions} compactions")
 
-    def go_on_from(self, saved: SavedSession) -> None:
+    def continue_from(self, saved: SavedSession) -> None:
         """Replace the state by `saved`. Raise StoreError, with nothing changed, if a stored part cannot be read."""
         use, ledger, session_id = self.setup.store.use, self.ledger, self.setup.session_id
         tracker = HistoryTracker(ledger.tracker.counter, uses=ledger.tracker.uses)
         if saved.frame.key:
-            tracker, _ = tracker.taken(use(lambda store: store.load_history(saved.frame.key)).messages)
+            tracker, _ = tracker.extended_by(use(lambda store: store.load_history(saved.frame.key)).messages)
         length, committed = len(tracker), use(saved.frame.committed)
         if max(saved.frame.start, saved.before.start if saved.before else 0) > length:
             raise StoreDamaged(f"session {session_id}: its state goes beyond the history that is stored with it")
         ledger.undoable = (Undoable(use(saved.before.committed).frame, 0),) if saved.before else ()
-        ledger.tracker, ledger.strangers = tracker, frozenset()
+        ledger.tracker, ledger.unknown_answers = tracker, frozenset()
         measured = (saved.ratio, saved.extra_tokens) != (1.0, 0.0)
         ratio, extra = saved.ratio, saved.extra_tokens
         self.pressure.gauge = replace(self.pressure.gauge, ratio=ratio, extra_tokens=extra, is_resumed=measured)
         self.planning.count_read(saved.read_tokens)
         ledger.compactions = saved.compactions
-        self._go_on(committed, length)
+        self._continue_from(committed, length)
         if not saved.is_sent:
             ledger.last = replace(ledger.last, frame=Frame())
         ledger.saved = Saved(ledger.committed, saved.read_tokens, saved.is_sent)

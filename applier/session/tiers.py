@@ -146,8 +146,8 @@ class PlanTurns:
         target = self.target_tokens_for(situation)
         plan = situation.make_plan(analysis, target, situation.focus, rules_only=self.rules_only)
         plan = _keeping(plan, plan.bound_analysis or analysis, kept)
-        unweighed_from = len(situation.tracker) - self.keep_last_messages if self.keep_last_messages else None
-        return Edits(f"{_counts(plan)}, {_author(plan.provenance)}", plan=plan, unweighed_from=unweighed_from)
+        undecided_from = len(situation.tracker) - self.keep_last_messages if self.keep_last_messages else None
+        return Edits(f"{_counts(plan)}, {_author(plan.provenance)}", plan=plan, undecided_from=undecided_from)
 
     def target_tokens_for(self, situation: Situation) -> int:
         """Return the target for the planner, in tokens of the counter.
@@ -199,7 +199,7 @@ class SnipMiddle:
             return None
         tail = len(situation.tracker) - self.keep_last
         plan = _positional_plan(situation, self.name, lambda turn: turn.start < self.keep_first or turn.stop > tail)
-        return Edits(f"{_counts(plan)}, by place", plan=plan, unweighed_from=0)
+        return Edits(f"{_counts(plan)}, by place", plan=plan, undecided_from=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ class RetreatHead:
         if border == 0:
             return None
         plan = _positional_plan(situation, self.name, lambda turn: turn.start >= border)
-        return Edits(f"{_counts(plan)}, oldest first", plan=plan, unweighed_from=0)
+        return Edits(f"{_counts(plan)}, oldest first", plan=plan, undecided_from=0)
 
 
 def _keeping(plan: CompactionPlan, analysis: Analysis, kept: Collection[str]) -> CompactionPlan:

@@ -53,7 +53,7 @@ def history_of(*calls):
 
 
 def carried(messages):
-    tracker, _ = HistoryTracker(COUNTER).taken(messages)
+    tracker, _ = HistoryTracker(COUNTER).extended_by(messages)
     return "\n".join(open_lists(tracker))
 
 

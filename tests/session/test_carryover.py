@@ -22,7 +22,7 @@ def tracker_of(*calls):
         answer = {"type": "tool_result", "tool_use_id": call["id"], "content": text}
         messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [answer]}]
     tracker = HistoryTracker(COUNTER)
-    tracker, _ = tracker.taken(messages)
+    tracker, _ = tracker.extended_by(messages)
     return tracker
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.session.frame import Edits, Frame, bound, draft, message_at
+from applier.session.frame import Edits, Frame, draft, message_at, without_refused_thinking
 from applier.session.history_tracker import HistoryTracker
 from applier.session.request import Gauge
 from applier.session.tiers import ClearResults, DemoteLarge, PlanTurns, RetreatHead, Situation, SnipMiddle, StubRereads
@@ -24,7 +24,7 @@ def by_rules(analysis, target_tokens, focus, *, rules_only=False):
 
 def situation_of(messages, *, new_from=0, limit_tokens=10_000, frame=None, **more):
     tracker = HistoryTracker(COUNTER)
-    tracker, _ = tracker.taken(messages)
+    tracker, _ = tracker.extended_by(messages)
     shown = (tracker, frame or Frame(), Gauge(), tracker.tokens, limit_tokens, new_from, by_rules)
     return Situation(*shown, PlanSettings(), **more)
 
@@ -192,7 +192,7 @@ def test_edits_name_real_places_and_leave_the_rest_alone(messages, tier):
     if edits.plan is not None:
         assert edits.plan.history == HistoryStamp.of(tracker.history, edits.plan.history.tokens)
         return
-    frame = bound(draft(Frame(), edits, tracker, "h00000000"), Frame(), tracker)
+    frame = without_refused_thinking(draft(Frame(), edits, tracker, "h00000000"), Frame(), tracker)
     touched = {message for message, _ in edits.placeholders}
     for index, message in enumerate(messages):
         if index not in touched | frame.unthinking:
