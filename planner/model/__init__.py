@@ -1,6 +1,6 @@
-"""Model planner: shows turn cards to a model, reads its short answer, and returns a `Proposal`.
+"""Model planner: asks a model which turns of a conversation matter, and reads its short answer as a `Proposal`.
 
-The only importer of anthropic and instructor, and only when a model is asked.
+The only folder of `planner` that imports anthropic and instructor, and only when a model is asked.
 """
 
 from planner.model.client import DEFAULT_MODEL, has_credentials

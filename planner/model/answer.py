@@ -1,4 +1,4 @@
-"""Reads the planner model's answer: a brief, entries about turns, and facts.
+"""Reads the planner model's answer: a brief (a page of memory), entries about turns, and facts.
 
 An entry is ``t9 summarize 6 failed 212-219,230 | Tried a mutex; deadlocked.``, a fact ``decision t12 4-5 | Keep the old
 API.`` An answer is untrusted text and may be wrong anywhere: its valid parts are used, and the others are reported as
@@ -25,15 +25,16 @@ from planner.reading.lazy import lazy_property
 from planner.reading.lines import join_lines
 
 MOST_ANSWER_CHARACTERS = 400_000
-"""Number of characters of an answer that are read: twelve times the longest allowed one."""
+"""Number of characters of a model's answer that are read: twelve times the longest allowed answer."""
 MOST_PROBLEMS = 12
-"""Largest number of problems reported at once, as a model corrects kinds of mistakes, not each one."""
+"""Largest number of mistakes in an answer that are reported to the model at once: it corrects kinds of mistakes, so a
+longer list does not help."""
 REASON_CHARACTERS, GIST_CHARACTERS = 120, 600
-"""Lengths to which the reason and the summary of an entry are cut."""
+"""Lengths to which the model's reason for a choice, and its summary of a turn, are cut."""
 BEST_SCORE: Final = 9
-"""Score that a model writes for what must stay; the lowest is 0."""
+"""Relevance that a model writes for a turn which must stay; the lowest is 0."""
 DEFAULT_SCORES: dict[Strategy, int] = {"keep": 7, "summarize": 5, "reference": 2, "drop": 0}
-"""Score of an entry without one, by its strategy."""
+"""Relevance of a turn for which the model wrote a strategy but no score, by that strategy."""
 
 ENTRY_FORM = "t<turn>[-t<turn>][,…] keep|summarize|reference|drop <0-9> [failed] [<line>[-<line>],…] [| gist]"
 FACT_FORM = "decision|error|file_state|dependency|constraint t<turn> [<line>[-<line>],…] | text"
@@ -60,8 +61,8 @@ class PlanAnswer(BaseModel):
     @field_validator("brief", "turns", "facts", mode="before")
     @classmethod
     def _lines(cls, value: object) -> list[str]:
-        """Return the lines of a text or of several; other values are left out, and a lone surrogate, which no request
-        can contain, becomes ``?``."""
+        """Return the lines of `value`, a text or a list of texts, as the model may write either. Other values are left
+        out; a lone surrogate, which no request can contain, becomes ``?``."""
         texts = (item for item in (value if isinstance(value, list) else [value]) if isinstance(item, str))
         return [line for text in texts for line in text.encode("utf-8", "replace").decode().splitlines()]
 
@@ -71,8 +72,8 @@ _OPENS = re.compile(r"\{\s{0,99}\"(?:brief|turns|facts)\"")
 
 
 def answer_in(text: str) -> PlanAnswer:
-    """Return the last answer in `text`, which may be cut off or have other words around it. Without an answer,
-    return an empty one."""
+    """Return the last answer (a JSON object) in a model's `text`, which may have other words around it and may be cut
+    off. Without one, return an empty answer."""
     text = text[:MOST_ANSWER_CHARACTERS]
     start = max((match.start() for match in _OPENS.finditer(text)), default=text.find("{"))
     fields = json_in(text[start:]) if start >= 0 else None
@@ -80,7 +81,8 @@ def answer_in(text: str) -> PlanAnswer:
 
 
 def json_in(text: str) -> object:
-    """Return the JSON value at the start of `text`, without an unfinished part at its end; None without one."""
+    """Return the JSON value at the start of `text`. If the text is cut off, return what is complete; if it is not JSON,
+    return None."""
     try:
         return json.JSONDecoder(strict=False).raw_decode(text)[0]
     except json.JSONDecodeError as error:
@@ -94,38 +96,39 @@ def json_in(text: str) -> object:
         return None
 
 
-# The forms of entries and facts.
+# Entries about turns, and facts, as the model writes them.
 
 
 @dataclass(frozen=True)
 class TurnEntry:
-    """Entry of an answer about one or more runs of turns."""
+    """Line of a model's answer: its choice for one or more turns, such as ``t9-t12,t15 drop 0 | only greetings``."""
 
     runs: tuple[Range, ...]
+    """Turns, by the numbers of the first and last of each run: ``((9, 12), (15, 15))``."""
     strategy: Strategy
     score: int
     failed: bool = False
     lines: tuple[Range, ...] = ()
     text: str = ""
-    """Summary if the turn is summarized, else the reason."""
+    """Summary of the turn if the strategy is `summarize`, else the reason for the choice."""
     unread: str = ""
-    """Words of the entry that are no part of `ENTRY_FORM`."""
+    """Words of the line that fit no place of `ENTRY_FORM` and are ignored."""
 
     @property
     def only_turn(self) -> int | None:
-        """Number of the turn that the entry is about; None if it is about several turns."""
+        """Number of the turn if the line is about a single one; None if it is about several."""
         run = self.runs[0]
         return run.first if len(self.runs) == 1 and run.first == run.last else None
 
 
 @dataclass(frozen=True)
 class FactEntry:
-    """Fact extracted by an answer."""
+    """Line of a model's answer: a fact that a turn contains, such as ``decision t12 4-5 | Keep the old API.``"""
 
     type: FactType
     turn: int
     lines: tuple[Range, ...]
-    """Lines with the user's words, for a constraint."""
+    """Lines of the turn that hold the user's own words, by number; a constraint needs them."""
     text: str
 
 
@@ -137,37 +140,39 @@ _LINES = re.compile(rf"{_NUMBER}(?:-{_NUMBER})?")
 
 
 def read_entry(form: str) -> TurnEntry | None:
-    """Return the entry that a model wrote as `form`; None if it is no entry.
+    """Read `form`, a line of a model's answer about turns (see `ENTRY_FORM`). Return None if it has another form.
 
     The turns come first, then the strategy and its score; the other parts may be in any order.
     """
     words, text = _words_and_text(form)
     position = next((at for at, word in enumerate(words) if word in DEFAULT_SCORES), 0)
-    runs, rest = _ranges(_TURNS, words[:position]), words[position + 1 :]
+    runs, details = _ranges(_TURNS, words[:position]), words[position + 1 :]
     if len(runs) != position or not runs:
         return None
     strategy: Strategy = words[position]
-    has_score = bool(rest) and re.fullmatch(r"\d", rest[0]) is not None
-    score = int(rest.pop(0)) if has_score else DEFAULT_SCORES[strategy]
-    lines = _ranges(_LINES, rest)
-    unread = [word for word in rest if word != "failed" and not _LINES.fullmatch(word)]
-    return TurnEntry(runs, "summarize" if lines else strategy, score, "failed" in rest, lines, text, " ".join(unread))
+    has_score = bool(details) and re.fullmatch(r"\d", details[0]) is not None
+    score = int(details.pop(0)) if has_score else DEFAULT_SCORES[strategy]
+    lines = _ranges(_LINES, details)
+    unread = [word for word in details if word != "failed" and not _LINES.fullmatch(word)]
+    strategy = "summarize" if lines else strategy
+    return TurnEntry(runs, strategy, score, "failed" in details, lines, text, " ".join(unread))
 
 
 def _words_and_text(form: str) -> tuple[list[Any], str]:
-    """Return the words before the first ``|``, in lower case without commas, and the text after it."""
+    """Split `form`, a line of an answer, at the first ``|``. Return the words before it, in lower case without commas,
+    and the text after it."""
     head, _, text = form.partition("|")
     return head.lower().replace("–", "-").replace(",", " ").split(), text.strip()
 
 
 def _ranges(form: re.Pattern[str], words: Iterable[str]) -> tuple[Range, ...]:
-    """Return the ranges that `words` of this `form` write; a single number is a range of one."""
+    """Return the ranges written by those `words` that match `form`: ``t3-t7`` is (3, 7), ``t9`` is (9, 9)."""
     matches = [match for word in words if (match := form.fullmatch(word))]
     return tuple(Range(int(match[1]), int(match[2] or match[1])) for match in matches)
 
 
 def read_fact(form: str) -> FactEntry | None:
-    """Return the fact that a model wrote as `form`; None if it is no fact."""
+    """Read `form`, a line of a model's answer with a fact (see `FACT_FORM`). Return None if it has another form."""
     words, text = _words_and_text(form)
     turn = _TURNS.fullmatch(words[1]) if len(words) > 1 else None
     lines = _ranges(_LINES, words[2:])
@@ -176,35 +181,37 @@ def read_fact(form: str) -> FactEntry | None:
     return FactEntry(words[0], int(turn[1]), lines, text)
 
 
-# Parts of an answer that can be used.
+# The usable parts of an answer.
 
 
 @dataclass(frozen=True)
 class Scope:
-    """Turns that one answer may be about."""
+    """Turns that one answer of the planner model may be about. The answer is checked against them, as a model may name
+    turns or lines that do not exist."""
 
     turns: Sequence[TurnEvidence]
-    """Turns of the question, in order."""
+    """Turns that the question shows, in order."""
     earlier: Sequence[TurnEvidence] = ()
-    """Turns of an earlier plan, which the answer may choose or drop, too."""
+    """Turns that an earlier plan judged; the answer may change those choices."""
 
     @lazy_property
     def by_number(self) -> dict[int, TurnEvidence]:
-        """Turns that the answer may be about, by number, including earlier ones."""
+        """All turns that the answer may be about, by number, also those of an earlier plan."""
         return {turn.turn.number: turn for turn in (*self.earlier, *self.turns)}
 
     @property
     def name(self) -> str:
-        """Turns in question, as ``t1-t50``."""
+        """Turns that the question shows, as a text for people: ``t1-t50``."""
         return spans(turn.turn.number for turn in self.turns)
 
     def numbers_in(self, run: Range) -> Iterator[int]:
-        """Return the numbers of the turns in `run` without the live tail; the ends of `run` may be swapped."""
+        """Yield the numbers of the turns in `run` that a plan may change: not those that the agent has not answered
+        yet. The model may have swapped the ends of `run`."""
         low, high = min(run), max(run)
         return (number for number, turn in self.by_number.items() if low <= number <= high and not turn.turn.live)
 
     def words(self, number: int, lines: Sequence[Range]) -> str:
-        """Return the exact text of `lines` in turn `number`."""
+        """Return the exact text of `lines`, ranges of line numbers, in turn `number`."""
         turn_lines = self.by_number[number].lines
         return "\n".join(join_lines(turn_lines[first - 1 : last]) for first, last in lines)
 
@@ -213,7 +220,7 @@ class Scope:
         return len(self.by_number[number].lines)
 
     def invented(self, text: str, number: int) -> list[str]:
-        """Return the names and figures in `text` that turn `number` does not contain."""
+        """Return the names and figures in the model's `text` that turn `number` does not contain: it made them up."""
         return invented(text, self.by_number[number].names)
 
 
@@ -224,12 +231,12 @@ def spans(numbers: Iterable[int]) -> str:
 
 @dataclass
 class Reading:
-    """Usable parts of an answer, and its problems."""
+    """Usable parts of a model's answer, and the mistakes in the other parts."""
 
     brief: tuple[str, ...]
-    """Lines of the brief as they were written."""
+    """Lines of the brief (the page of memory) as the model wrote them."""
     asked: frozenset[int]
-    """Numbers of the turns that the question was about."""
+    """Numbers of the turns that the question showed."""
     turns: dict[str, TurnProposal] = field(default_factory=dict)
     facts: list[ExtractedFact] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -238,11 +245,13 @@ class Reading:
 
     @property
     def is_usable(self) -> bool:
-        """True if the answer has a brief, or if half of its entries are valid."""
+        """True if the answer has a brief (a page of memory), or if at least half of its lines about turns are valid.
+        Otherwise the whole answer counts as failed."""
         return bool(self.brief) or (bool(self.turns) and 2 * self.wrong_entries <= self.entries)
 
     def notes(self, scope: Scope, *, cut_off: bool = False) -> tuple[str, ...]:
-        """Return notes for a reviewer about unused parts; empty if everything was used."""
+        """Return a note on the unused parts of the answer, for the person who reviews the plan; empty if everything was
+        used."""
         parts = ["the answer was cut off"] if cut_off else []
         if self.wrong_entries:
             parts.append(f"{self.wrong_entries} of {self.entries} entries could not be used as they were")
@@ -250,7 +259,7 @@ class Reading:
         return (f"{scope.name}: {'; '.join(parts)}",) if parts else ()
 
     def count(self, form: str, problems: Sequence[str]) -> None:
-        """Count an entry or fact, and record its problems."""
+        """Count `form`, a line of the answer, as correct or wrong, and record its `problems`."""
         self.entries += 1
         self.wrong_entries += bool(problems)
         short = form if len(form) <= 70 else form[:69] + "…"
@@ -258,7 +267,8 @@ class Reading:
 
 
 def read_answer(answer: PlanAnswer, scope: Scope, now: float) -> Reading:
-    """Return the usable parts of an `answer` about the turns of `scope`; `now`: timestamp of its facts."""
+    """Check each line of a model's `answer` against the turns of `scope`, and return the usable parts and the mistakes.
+    `now` becomes the timestamp of its facts."""
     brief = tuple(line for line in answer.brief if line.strip())
     reading = Reading(brief, frozenset(turn.turn.number for turn in scope.turns))
     entries: list[TurnEntry] = []
@@ -284,10 +294,10 @@ def read_answer(answer: PlanAnswer, scope: Scope, now: float) -> Reading:
 
 
 def _proposal(entry: TurnEntry, number: int, scope: Scope) -> TurnProposal:
-    """Return the usable part of `entry` for turn `number`.
+    """Return what a plan can use of `entry`, the model's choice for turn `number`.
 
-    A summary loses lines that do not exist and a text with invented names, or all if the entry is about several turns.
-    If nothing is left of it, only the score is used.
+    Of a summary, line numbers that do not exist are removed, and the text if it contains invented names. A summary for
+    several turns at once cannot be used. If no lines and no text remain, only the score is used.
     """
     strategy: Strategy | None = entry.strategy
     text, excerpts = entry.text, tuple[Range, ...]()
@@ -310,7 +320,7 @@ def _proposal(entry: TurnEntry, number: int, scope: Scope) -> TurnProposal:
 
 
 def _entry_problems(entry: TurnEntry, scope: Scope) -> Iterator[str]:
-    """Yield the mistakes in `entry`, in words for the model."""
+    """Yield the mistakes in `entry`, a line about turns, as sentences that the model reads when it is asked again."""
     if entry.unread:
         yield f"{entry.unread[:40]!r} is no part of an entry"
     if unknown := {number for run in entry.runs for number in run} - scope.by_number.keys():
@@ -326,7 +336,7 @@ def _entry_problems(entry: TurnEntry, scope: Scope) -> Iterator[str]:
 
 
 def _fact_problems(fact: FactEntry, scope: Scope) -> Iterator[str]:
-    """Yield the mistakes in `fact`, in words for the model."""
+    """Yield the mistakes in `fact` as sentences that the model reads when it is asked again."""
     number = fact.turn
     if number not in scope.by_number:
         yield f"there is no t{number}; the turns are {scope.name}"

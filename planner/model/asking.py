@@ -1,7 +1,7 @@
 """Asks the planner model questions within one deadline, and asks again if an answer is unusable.
 
-Every failure becomes an `AskedOutcome` with its cost, so that other questions continue. All requests are sent by daemon
-threads: a server that never answers delays neither the caller nor the end of the process.
+Every failure becomes an `AskedOutcome` with its cost, so that the other questions continue. Daemon threads send all
+requests: a server that never answers delays neither the caller nor the end of the process.
 """
 
 from __future__ import annotations
@@ -31,55 +31,57 @@ if TYPE_CHECKING:
     import tenacity
 
 MOST_PARALLEL = 4
-"""Largest number of questions asked at once: more would meet rate limits."""
+"""Largest number of questions asked at once. More would meet the provider's rate limits."""
 MEND_OUTPUT_TOKENS, MEND_LEAST_SECONDS = 2_048, 5.0
-"""Output limit of an answer with corrected statements; and the remaining time below which no corrections are asked for.
-The guards remove wrong statements then."""
+"""Limits of the request to correct statements with made-up names: its output tokens, and the time that must remain
+before the deadline. Without that request, such statements are removed later."""
 THREAD_NAME = "planner model"
-"""Name of the threads that ask. In them instructor's log of failed calls is suppressed, as a failure is an outcome."""
+"""Name of the threads that send requests. It serves to suppress instructor's log of failed calls in these threads, as a
+failure is returned as a value."""
 _SENT_AGAIN = frozenset({408, 409, 429})
-"""HTTP statuses below 500 after which the SDKs of Anthropic and OpenAI repeat a request."""
+"""HTTP statuses below 500 after which a request is repeated, as the SDKs of Anthropic and OpenAI do."""
 LONGEST_PAUSE_SECONDS = 8.0
-"""Longest pause between attempts, as in the SDKs."""
+"""Longest pause before a request is repeated, as in the SDKs."""
 
 Shape = TypeVar("Shape", bound=BaseModel)
 
 
 def left_seconds(deadline: float) -> float:
-    """Return the seconds until `deadline`, by the monotonic clock; never below zero."""
+    """Return the seconds until `deadline`, a time of the monotonic clock; 0 if it has passed."""
     return max(0.0, deadline - time.monotonic())
 
 
 @dataclass(frozen=True)
 class AskedOutcome:
-    """Result of one question: a reading, or the error instead of it."""
+    """Result of one question to a planner model: the usable parts of its answer, or an error; and the tokens used."""
 
     reading: Reading | None
     usage: Usage
     model: str = ""
-    """Model that was asked; if that was left to the client, the name in its response, or empty without one."""
+    """Model that was asked. If the client chose it, the name in its response; empty without a response."""
     notes: tuple[str, ...] = ()
-    """Notes for a reviewer: partly used answers, or the reason for none."""
+    """Notes for the person who reviews the plan: which parts of the answer were not used, or why there is none."""
     error: PlannerUnavailable | None = None
 
 
 class Asking(ABC):
-    """Question that can be asked once, with a meter of what its requests cost."""
+    """Question to a planner model, which a subclass sends in its own way; with the cost of its requests."""
 
     def __init__(self, request: PlanRequest, scope: Scope, model: str, secrets: Sequence[str], meter: Meter) -> None:
-        """Store what `ask` needs. `scope`: the turns in question; `secrets`: texts that no error may contain."""
+        """Store what `ask` needs. `scope`: turns that the answer may be about; `secrets`: keys that no error text may
+        contain; `meter`: counts the tokens of the requests."""
         self.request, self.scope, self.model, self.secrets, self.meter = request, scope, model, secrets, meter
         self.label = scope.name
-        """Name of the question in notes."""
+        """Name of the question in notes for a reviewer."""
         self.last: Any = None
-        """Newest response."""
+        """Newest response of the model; None before the first."""
 
     @abstractmethod
     def ask(self) -> AskedOutcome:
-        """Ask the model and return the outcome; may raise any error of a provider."""
+        """Ask the model, read its answer and return the outcome. May raise any error of a provider's SDK."""
 
     def outcome(self) -> AskedOutcome:
-        """Ask the model and return the outcome; an error becomes an outcome, too."""
+        """Ask the model and return the outcome; an exception becomes an outcome with that error and its cost."""
         try:
             return self.ask()
         except Exception as failure:  # noqa: BLE001 - any provider's, any library's: it must not break the host
@@ -87,24 +89,26 @@ class Asking(ABC):
             return self.failed(self.unavailable(failure))
 
     def record(self, response: Any) -> None:
-        """Record a response and its usage. Must be called before instructor adds further usages to the response."""
+        """Store `response` and count its tokens. Call it before instructor gets the response, as instructor adds the
+        usage of earlier attempts to it."""
         self.last = response
         self.meter.answered(response_usage(response))
 
     def answer(self) -> PlanAnswer:
-        """Return the answer in the newest response, even if it was cut off or has another form; empty for a refusal."""
+        """Return the answer in the newest response, also if the text was cut off or has other words around it. It is
+        empty if the model refused to answer."""
         return answer_in("" if is_refusal(self.last) else response_text(self.last))
 
     def used(self, reading: Reading, *, cut_off: bool = False) -> AskedOutcome:
-        """Return the outcome with a usable `reading`; `cut_off`: True if the answer was incomplete."""
+        """Return the outcome of a usable answer. `reading`: its usable parts; `cut_off`: True if it was incomplete."""
         return AskedOutcome(reading, self.meter.usage, self._model_name, reading.notes(self.scope, cut_off=cut_off))
 
     def failed(self, error: PlannerUnavailable) -> AskedOutcome:
-        """Return the outcome with an `error` instead of a reading."""
+        """Return the outcome of a question that has no usable answer because of `error`."""
         return AskedOutcome(None, self.meter.usage, self._model_name, (f"{self.label}: {error}",), error)
 
     def unavailable(self, failure: BaseException) -> PlannerUnavailable:
-        """Return `failure` as our own error."""
+        """Return `failure`, any exception of a provider's SDK, as our own error, with the cost and without keys."""
         declined = is_refusal(self.last)
         return unavailable(failure, self.model, self.secrets, self.meter.usage, declined=declined)
 
@@ -114,8 +118,8 @@ class Asking(ABC):
 
 
 def ask_all(questions: Sequence[Asking], deadline: float) -> list[AskedOutcome]:
-    """Return the outcomes of `questions`, in order, asked by up to `MOST_PARALLEL` threads; a question that is
-    unfinished at `deadline` fails with a timeout."""
+    """Ask `questions` in up to `MOST_PARALLEL` threads, and return their outcomes in order. A question without an
+    answer at `deadline` (a time of the monotonic clock) fails with a timeout; the others keep their answers."""
     outcomes: dict[int, AskedOutcome] = {}
     next_index, lock = count(), Lock()
 
@@ -134,7 +138,7 @@ def ask_all(questions: Sequence[Asking], deadline: float) -> list[AskedOutcome]:
     for thread in threads:
         thread.join(left_seconds(deadline))
     late = TimeoutError()
-    return [outcomes.get(index) or one.failed(one.unavailable(late)) for index, one in enumerate(questions)]
+    return [outcomes.get(n) or question.failed(question.unavailable(late)) for n, question in enumerate(questions)]
 
 
 def _is_from_other_thread(record: logging.LogRecord) -> bool:
@@ -148,7 +152,10 @@ class Mended(BaseModel):
 
 
 class PlannerConversation(Asking):
-    """Question with cards: the first request, repetitions, and one request to correct statements."""
+    """Question in a conversation of its own: the model sees cards (excerpts of turns), not the agent's messages.
+
+    It may take several requests: repetitions after failures, and one more to correct statements with made-up names.
+    """
 
     def __init__(
         self,
@@ -160,20 +167,22 @@ class PlannerConversation(Asking):
         deadline: float,
         spare_tokens: float,
     ) -> None:
-        """Prepare to ask `question` at `endpoint`, within `deadline` by the monotonic clock.
+        """Prepare to ask `question` at `endpoint` before `deadline`, a time of the monotonic clock.
 
-        `notes`: briefs that were written for other pieces of the history; `spare_tokens`: tokens that may be read by
-        requests after the first.
+        `notes`: pages of memory that the model wrote for other parts of the conversation; `spare_tokens`: limit of the
+        tokens that the model reads in requests after the first.
         """
         self.endpoint, self.prompts, self.deadline = endpoint, prompts, deadline
         self.system, self.prompt = question.system(prompts), question.text(prompts, notes)
         most = question.tokens(prompts, request.counter, notes) + spare_tokens
         super().__init__(request, question.scope, endpoint.model, endpoint.secrets, Meter(self._cost, most))
         self._repeats_left = self._reasks_left = 0
-        """Numbers of further requests that are allowed: after temporary failures, and after unusable answers."""
+        """Numbers of allowed further requests: `_repeats_left` after temporary failures, `_reasks_left` after unusable
+        answers."""
 
     def ask(self) -> AskedOutcome:
-        """Ask until an answer is usable, at least in part, then once for corrections of its brief."""
+        """Ask until an answer is usable, at least in part. Then ask once to correct the statements of its brief (the
+        page of memory) that contain made-up names."""
         error = None
         try:
             answer = self.create(_usable_answer(self.scope), self.prompt, self.request.settings.max_output_tokens)
@@ -191,11 +200,14 @@ class PlannerConversation(Asking):
         return self.request.counter.text(text)
 
     def _mended(self, brief: Sequence[str]) -> tuple[str, ...]:
-        """Return the lines of `brief` after the model was asked once to correct statements with invented names. They
-        stay the same if there is no such statement, or the model cannot be asked or does not answer."""
-        evidence = self.request.evidence
+        """Ask the model once to correct the statements of `brief` that contain names which the conversation does not.
+
+        Return the lines of the corrected brief. They stay the same if there is no such statement, or if the model
+        cannot be asked or does not answer.
+        """
         statements = [*read_brief("\n".join(brief))]
-        problems = {at: problem for at, one in enumerate(statements) if (problem := _invention(one.line, evidence))}
+        found = {at: _invention(statement.line, self.request.evidence) for at, statement in enumerate(statements)}
+        problems = {at: problem for at, problem in found.items() if problem}
         if not problems:
             return tuple(brief)
         numbered = "\n".join(f"{n}. {statements[at].line}\n   {problems[at]}" for n, at in enumerate(problems, 1))
@@ -212,10 +224,10 @@ class PlannerConversation(Asking):
         return tuple(brief_text(statements).splitlines())
 
     def create(self, shape: type[Shape], prompt: str, max_output_tokens: int) -> Shape:
-        """Return the model's answer to `prompt` as a `shape`.
+        """Send `prompt` and return the model's answer as an object of the class `shape`.
 
-        Requests are repeated after temporary failures and after answers of another shape, within the limits of their
-        number, tokens and time.
+        The request is repeated after temporary failures and after answers that do not fit `shape`, as long as the
+        limits on the number of requests, on tokens and on time allow.
         """
         import tenacity
         from instructor.core import Hooks
@@ -241,13 +253,15 @@ class PlannerConversation(Asking):
         return answer
 
     def _cost(self, body: Mapping[str, Any]) -> Usage:
-        """Return the estimated usage of a request, including answers that are sent back for correction."""
+        """Estimate the tokens that the model reads for a request with this `body`. A repeated request also contains the
+        unusable answer and its mistakes."""
         texts = [message.get("content") for message in body.get("messages", ()) if message.get("role") != "system"]
         message_tokens = sum(self._count(text) for text in texts if isinstance(text, str))
         return Usage(input_tokens=self._count(self.system) + (message_tokens or self._count(self.prompt)), requests=1)
 
     def _worth_another(self, error: BaseException) -> bool:
-        """Return True if another request is useful and allowed after `error`."""
+        """Return True if the request should be repeated after `error`, and count that: after a temporary failure or an
+        unusable answer, within the limits."""
         if _is_temporary(error):
             self._repeats_left -= 1
             return self._repeats_left >= 0 and self.meter.may_repeat()
@@ -260,10 +274,11 @@ class PlannerConversation(Asking):
 
 
 def _usable_answer(scope: Scope) -> type[PlanAnswer]:
-    """Return a `PlanAnswer` class that accepts only answers usable for `scope`, at least in part.
+    """Return a subclass of `PlanAnswer` whose validation fails for an answer of no use for the turns of `scope`, so
+    that instructor asks the model again.
 
     The scope is not passed as instructor's ``context``, which would also render the messages as Jinja templates: a
-    history with ``{{`` in it must reach the model unchanged.
+    conversation with ``{{`` in it must reach the model unchanged.
     """
 
     class Checked(PlanAnswer):
@@ -279,13 +294,14 @@ def _usable_answer(scope: Scope) -> type[PlanAnswer]:
 
 
 def _invention(line: str, evidence: Evidence) -> str:
-    """Return the problem of a statement with an invented name, in words for the model; empty without one."""
+    """Return a sentence for the model on the made-up names in the statement `line`: names that are in no turn of the
+    conversation. Empty if there is none."""
     _, findings = check_brief(line, evidence)
     return next((finding.problem for finding in findings if finding.code == "invented_in_brief"), "")
 
 
 def _is_temporary(failure: BaseException) -> bool:
-    """Return True for overload, a rate limit, or a broken connection."""
+    """Return True if the same request may succeed later: after overload, a rate limit, or a broken connection."""
     status = getattr(failure, "status_code", None)
     if isinstance(status, int):
         return status in _SENT_AGAIN or status >= 500
@@ -293,8 +309,8 @@ def _is_temporary(failure: BaseException) -> bool:
 
 
 def _pause_before(attempts: tenacity.RetryCallState) -> float:
-    """Return the seconds before the next attempt: after a temporary failure as many as the provider demands, or else
-    more each time."""
+    """Return the seconds to wait before the request is repeated: after a temporary failure as many as the provider's
+    ``retry-after`` header demands, else twice as many as the last time; 0 after an unusable answer."""
     failure = attempts.outcome.exception() if attempts.outcome is not None else None
     if failure is None or not _is_temporary(failure):
         return 0.0

@@ -1,9 +1,9 @@
-"""Chooses the lines on the cards, which show the turns to the planner model.
+"""Chooses the lines on the cards, the excerpts of turns that the planner model reads.
 
 All lines of the turns are put in one order, and the first that fit in the budget are shown. The order does not depend
-on the budget, so a larger budget shows everything that a smaller one shows. Three queues share the budget: short texts,
-the ends of long ones, and everything that people typed; the agent's own texts; and all lines by relevance per token, as
-the rules planner ranks them. Sizes are in raw tokens: those of a counter before it multiplies by its `scale`.
+on the budget, so a larger budget shows everything that a smaller one shows. Three queues share the budget: (1) short
+texts, the ends of long ones, and everything that people typed; (2) the agent's own texts; (3) all lines by relevance
+per token. Sizes are in raw tokens: those of a `TokenCounter` before it multiplies by its `scale`.
 """
 
 from __future__ import annotations
@@ -25,40 +25,41 @@ from planner.relevance import rank_lines
 
 SHORT_TOKENS = 100
 """Size in raw tokens up to which a text is shown whole: the replies of a game, most answers of tools, people's
-messages. With 30 the cards of a game contained 12 of 16 answers, with 60 13, with 100 all."""
+messages. With 30, the cards of a game session answered 12 of 16 test questions; with 60, 13; with 100, all."""
 RECENT_TURNS = 4
-"""Number of newest turns that show the ends of long results. Recent texts may also be longer and still be shown whole:
-in the newest turn five times `SHORT_TOKENS`, and less in each earlier turn."""
+"""Number of newest turns whose cards show the ends of long tool results. In recent turns also longer texts are shown
+whole: in the newest one up to five times `SHORT_TOKENS`, and less in each earlier turn."""
 SHARES = (0.7, 0.1, 0.2)
-"""Shares of the budget for the three queues: short texts, ends and typed words; the agent's texts; the most relevant
-lines. A queue without further lines leaves its share to the others. With a first share of .5 the cards of a group chat
-contained 9 of 16 answers, with .7 and .9 they contained 15."""
+"""Shares of the token budget for the three queues of lines: short texts, ends and typed words; the agent's texts; the
+most relevant lines. A queue without further lines leaves its share to the others. With a first share of .5, the cards
+of a group chat answered 9 of 16 test questions; with .7 and .9, 15."""
 NUMBER_TOKENS = 2.5
-"""Raw tokens of a line's number, mark and line break (2.3 to 2.6 on the cards of six sessions)."""
+"""Raw tokens that a card's line costs beyond its text: number, mark and line break (2.3 to 2.6 in six sessions)."""
 FOLD_TOKENS = 14
-"""Raw tokens of the header that a run of turns without their own cards shares."""
+"""Raw tokens of the one header that neighbouring turns share if they have no cards of their own."""
 REPEAT_TOKENS = 7
-"""Raw tokens of the remark in a card's header that another card shows lines of it."""
+"""Raw tokens of the remark in a card's header that another card shows the same lines."""
 GAP_LINES = 2
-"""Size of a gap between two shown lines up to which its lines are shown, too: scattered lines of code are
-unreadable."""
+"""Largest number of lines between two shown lines that are shown, too, because scattered lines of code are hard to
+read."""
 SENTENCE_WIDTH = 48
-"""Width from which a line without marks of code counts as prose."""
+"""Smallest width (a Chinese character counts as 2) of a line that counts as prose; it also has no marks of code."""
 REPEAT_CHARACTERS = 24
-"""Length from which a line is left out if another card shows the same text."""
+"""Smallest length of a line that is left out because another card shows the same text."""
 
 _NUMBERED_ANYWHERE = re.compile(r"\A\s*(\d{1,9})([→:])")
-"""Number that a viewer prints before a line: `` 12→``, ``12: ``."""
+"""Line number that a tool prints before a line of any output: `` 12→``, ``12: ``."""
 _NUMBERED_FILE = re.compile(r"\A\s*(\d{1,9})([→:\t]| \|)")
-"""The same in a file, where it can also be ``12<tab>`` or ``12 | ``. Elsewhere those are data: ``4711<tab>user_0``."""
+"""Line number that a tool prints before a line of a file: also ``12<tab>`` and ``12 | ``, which elsewhere are data:
+``4711<tab>user_0``."""
 _CODE_MARKS = frozenset("{};=|<>")
 """Characters that a line of prose does not contain."""
 LEAST_NUMBERED = 3
-"""Smallest number of lines with consecutive numbers that count as numbered by a viewer."""
+"""Smallest number of lines with consecutive numbers from which the numbers count as printed by the tool."""
 _KEYS = re.compile(r"\bdescription=.*|\b\w++=")
-"""Name of an argument in the line of a call: ``path=``; a whole description, which no header repeats."""
+"""Parts of the line of a call that a card's header does not repeat: argument names (``path=``), whole descriptions."""
 _BETWEEN = re.compile(r"[;,]|\b\w+=")
-"""Separator of a call's words in a header: ``TaskUpdate taskId=5, status=done; Read a.py``."""
+"""Text between the words of calls in a card's header: ``TaskUpdate taskId=5, status=done; Read a.py``."""
 
 
 class LineGroup(NamedTuple):
@@ -69,8 +70,8 @@ class LineGroup(NamedTuple):
 
 
 def card_line(request: PlanRequest, turn: TurnEvidence, line: Line) -> str:
-    """Return `line` of `turn` as a card shows it: without colours, with relative paths, and without the number that a
-    viewer of files printed before it."""
+    """Return `line` of `turn` as the planner model reads it: without terminal colours, with relative paths, and without
+    the line number that the tool printed before it, as the card has its own numbers."""
     text = line.text[turn.once(_viewer_numbers).get(line.number, 0) :]
     call = turn.once(argument_lines).get(line.number) if line.part == "call" else None
     evidence = request.evidence
@@ -78,8 +79,8 @@ def card_line(request: PlanRequest, turn: TurnEvidence, line: Line) -> str:
 
 
 def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
-    """Return the length of the number that a viewer printed before a line, by line number. A result whose printed
-    numbers are mostly not consecutive is left out."""
+    """Return by line number the length of the number that a tool printed at the start of a line. A result whose
+    printed numbers are mostly not consecutive has none, as those numbers are data."""
     lengths: dict[int, int] = {}
     for call in turn.calls:
         shows_file = call.kind in ("read", "write") and (call.path or commands_in(call))
@@ -97,21 +98,22 @@ def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
 
 
 class CardLines(NamedTuple):
-    """Lines of a turn that its card shows."""
+    """Lines of a turn that its card (the excerpt for the planner model) shows."""
 
     numbers: frozenset[int]
     repeats: Mapping[str, int]
-    """Number of lines of results that are left out because another card shows the same text, by that card's turn id. It
-    tells a planner that a page or a room still looked as before."""
+    """Count of result lines that are left out because the card of another turn shows the same text, by that turn's id:
+    ``{"t12": 30}``. So the model knows that a page still looked as before."""
 
 
 def lines_of_cards(
     request: PlanRequest, turns: Sequence[TurnEvidence], header: Callable[[TurnEvidence], str], most_raw_tokens: float
 ) -> Mapping[str, CardLines]:
-    """Return the lines to show, by the ids of the turns with their own cards.
+    """Choose the lines that the cards of `turns` show, and return them by turn id; a turn without an id there has no
+    card of its own.
 
-    Together with the `header` of each such turn, and one header for each run of other turns, they take at most
-    `most_raw_tokens`.
+    The lines, the `header` of each card, and one header for each group of neighbouring turns without cards take at most
+    `most_raw_tokens` together.
     """
     cards = _Cards(request, turns, header, most_raw_tokens)
     for group in _in_order(request, turns):
@@ -124,7 +126,8 @@ def lines_of_cards(
 def _repeats_by_source(
     request: PlanRequest, turns: Sequence[TurnEvidence], cards: _Cards
 ) -> Mapping[str, Mapping[str, int]]:
-    """Return `CardLines.repeats` by turn id, for the turns whose remark on them is counted in the size of the cards."""
+    """Return by turn id which other cards show the same result lines, and how many (`CardLines.repeats`). Only turns
+    for which `cards` has reserved the tokens of that remark are included."""
     by_id = {turn.turn.id: turn for turn in turns}
     shown_in: dict[str, str] = {}
     for turn_id, numbers in cards.shown.items():
@@ -143,7 +146,8 @@ def _repeats_by_source(
 
 
 def _in_order(request: PlanRequest, turns: Sequence[TurnEvidence]) -> Iterator[LineGroup]:
-    """Yield the lines of `turns` in groups, the most needed first; those of the live tail, which stays whole, last."""
+    """Yield the lines of `turns` in groups, the most useful for the planner model first. Turns that the agent has not
+    answered yet come last, because they stay whole in any case."""
     live = [turn for turn in turns if turn.turn.live]
     evidence = replace(request.evidence, turns={turn.turn.id: turn for turn in turns})
     ranked = rank_lines(evidence, request.relevance, {}, [turn.turn.id for turn in live], math.inf)
@@ -154,11 +158,11 @@ def _in_order(request: PlanRequest, turns: Sequence[TurnEvidence]) -> Iterator[L
 
 
 def _figures_first(turns: Iterable[TurnEvidence]) -> Iterator[LineGroup]:
-    """Yield each line as a group: lines with figures before others, then the shorter first. Repeated values, which the
-    ranking leaves out, are among them."""
+    """Yield each line of `turns` as a group: lines with digits before others, then short before long. The ranking by
+    relevance leaves out repeated values; here they get a place."""
 
     def order(group: LineGroup) -> tuple[bool, float]:
-        """Return False for a line with a figure, as False is sorted first, and the line's tokens."""
+        """Return the sort key of a line: False (sorted first) if it has a digit, and its tokens."""
         (number,) = group.numbers
         has_figure = any(map(str.isdigit, group.turn.lines.text(number)))
         return not has_figure, group.turn.line_tokens[number - 1]
@@ -167,8 +171,8 @@ def _figures_first(turns: Iterable[TurnEvidence]) -> Iterator[LineGroup]:
 
 
 def _by_share(queues: Iterable[tuple[Iterator[LineGroup], float]]) -> Iterator[LineGroup]:
-    """Yield the groups of all `queues`, always from the queue that is furthest below its share of the tokens so far. A
-    line that an earlier group contained is left out."""
+    """Merge `queues` of line groups so that each gets its share of the tokens: yield always from the queue that is
+    furthest below its share so far. Lines that an earlier group contained are left out."""
     shares = dict(queues)
     spent = dict.fromkeys(shares, 0.0)
     seen: dict[str, set[int]] = defaultdict(set)
@@ -187,8 +191,9 @@ def _by_share(queues: Iterable[tuple[Iterator[LineGroup], float]]) -> Iterator[L
 
 
 def _written(turns: Sequence[TurnEvidence]) -> Iterator[LineGroup]:
-    """Yield the texts of an earlier compaction; then what the agent wrote: its answers, its questions with their
-    options, and sentences in calls (letters, documents). The newest comes first, and each text begins at its end."""
+    """Yield, line by line, the texts of an earlier compaction; then what the agent wrote: its answers, its questions
+    with their options, and sentences in calls (letters, documents). New texts come before old ones, and the last line
+    of a text before its first."""
     for turn in reversed(turns):
         yield from (LineGroup(turn, [line.number]) for line in reversed([*turn.lines.of_sources("planner")]))
     texts = [(turn, text) for turn in reversed(turns) for text in reversed(turn.lines.texts)]
@@ -201,13 +206,14 @@ def _written(turns: Sequence[TurnEvidence]) -> Iterator[LineGroup]:
 
 
 def is_sentence(text: str) -> bool:
-    """Return True for a line of prose in any script: not for code, a heading, or a row of a table."""
+    """Return True if the line `text` is prose in any script, and not code, a heading, or a row of a table."""
     return text_width(text) >= SENTENCE_WIDTH and _CODE_MARKS.isdisjoint(text)
 
 
 def _first_lines(turns: Sequence[TurnEvidence]) -> Iterator[LineGroup]:
-    """Yield short texts and the ends of long ones, of the first turn and then the newest first; then everything that
-    people typed, the shortest message first; then short texts that the agent wrote with its calls."""
+    """Yield the lines that nearly every card should show, in groups: short texts and the ends of long ones, from the
+    first turn and then the newest turns; then all that people typed, short messages first; then short texts that the
+    agent wrote before its calls."""
     newest = [*turns[:1], *reversed(turns[1:])]
     for turn in newest:
         age = turns[-1].turn.number - turn.turn.number
@@ -224,11 +230,11 @@ def _first_lines(turns: Sequence[TurnEvidence]) -> Iterator[LineGroup]:
 
 
 def _short_or_ends(turn: TurnEvidence, text: BlockText, age: int) -> Sequence[int]:
-    """Return the numbers of the lines of `text` that represent it on a card. `age`: number of turns after `turn`.
+    """Return the numbers of the lines that represent `text` on a card. `age`: number of turns after `turn`.
 
-    A short text is represented by all its lines; but a short text that the agent wrote beside calls by none, as it
-    mostly announces them. A longer message is represented by the ends of its typed lines, a call by its first line, a
-    recent result by its ends, and an older result by its outcome.
+    A short text is shown whole, unless the agent wrote it with tool calls, as it mostly announces them: then no line is
+    shown. Of a long message the ends of its typed lines are shown, of a call its first line, of a recent result its
+    ends, and of an older result the lines with its outcome.
     """
     numbers = _showable(turn, text)
     tokens, limit = turn.tokens_of(numbers), SHORT_TOKENS * (1 + RECENT_TURNS / (1 + age))
@@ -251,8 +257,8 @@ def _showable(turn: TurnEvidence, text: BlockText) -> list[int]:
 
 
 def _ends(turn: TurnEvidence, numbers: Sequence[int], most_tokens: float) -> Sequence[int]:
-    """Return the first and the last of `numbers`: from either end, lines of at most `most_tokens` raw tokens together,
-    or one line if that is longer."""
+    """Return the line `numbers` at the beginning and at the end: at either end lines of at most `most_tokens` raw
+    tokens together, or one line if that is longer."""
     ends: set[int] = set()
     for from_one_end in (numbers, numbers[::-1]):
         spent = 0
@@ -265,8 +271,9 @@ def _ends(turn: TurnEvidence, numbers: Sequence[int], most_tokens: float) -> Seq
 
 
 def _is_hidden(turn: TurnEvidence, number: int) -> bool:
-    """Return True for a line that no card shows: encoded data, a host's boilerplate, a line of a run that passed except
-    its end, and a line without a word (``)``), unless the user typed it."""
+    """Return True if no card shows the line, as it has no content: encoded data, text that the host program adds to
+    every conversation, all but the end of a successful run's output, or a line without a word (``)``) that the user did
+    not type."""
     text = turn.lines.text(number)
     if number in turn.boilerplate_lines or number in turn.idle_lines or is_encoded(text):
         return True
@@ -275,7 +282,7 @@ def _is_hidden(turn: TurnEvidence, number: int) -> bool:
 
 
 class _Cards:
-    """Lines chosen so far, within a limit of raw tokens for all cards and another one for a single card."""
+    """Lines chosen so far for the cards of all turns. `add` holds the limits of raw tokens of all cards and of one."""
 
     def __init__(
         self, request: PlanRequest, turns: Sequence[TurnEvidence], header: Callable[[TurnEvidence], str], limit: float
@@ -283,22 +290,27 @@ class _Cards:
         self.shown: dict[str, set[int]] = {}
         """Numbers of the shown lines, by the ids of the turns with their own card."""
         self.with_remark: set[str] = set()
-        """Ids of the turns whose headers may name a card that shows the same lines."""
+        """Ids of the turns for which a remark on repeated lines is counted in the size of their header."""
         self._request, self._header = request, header
         self._left = limit - FOLD_TOKENS
         self._most_a_card = request.settings.piece_tokens / request.counter.scale / 2  # half of one question's cards
         self._spent_by_turn: dict[str, float] = defaultdict(float)
         self._places = {turn.turn.id: place for place, turn in enumerate(turns, 1)}
         self._without_card = [False, *[True] * len(turns), False]
-        """True for the place of each turn without its own card; with one more entry at either end."""
+        """True at the place of each turn without its own card, counted from 1; False before the first and after the
+        last, so that every turn has neighbours."""
         self._texts: set[str] = set()
-        """Texts of all shown lines; below they are grouped by the part of a turn, and those of the user by turn id."""
+        """Texts of all shown lines. The next two attributes have the same texts by the part of a turn (such as
+        ``result``), and the user's texts by turn id."""
         self._texts_of_part: dict[str, set[str]] = defaultdict(set)
         self._user_texts: dict[str, set[str]] = defaultdict(set)
 
     def add(self, group: LineGroup) -> bool:
-        """Show the lines of `group`, and those in short gaps between shown lines; return False if all cards together
-        would take too many tokens. A group that makes a single card too large is skipped."""
+        """Add the lines of `group` to the card of its turn, and the lines in short gaps between shown lines.
+
+        Return False, and add nothing, if all cards together would be too large. A group that makes only its own card
+        too large is skipped.
+        """
         turn, turn_id, candidates = group.turn, group.turn.turn.id, self._candidates(group)
         repeats = {n for n, text in candidates.items() if self._is_repeat(turn, turn.lines[n - 1], text)}
         texts = {number: text for number, text in candidates.items() if number not in repeats}
@@ -319,14 +331,14 @@ class _Cards:
         return True
 
     def _candidates(self, group: LineGroup) -> Mapping[int, str]:
-        """Return the texts, by line number, of the lines of `group` and of short gaps that no card shows yet."""
+        """Return the texts, by line number, of the lines that `group` would add: its own, and those of short gaps."""
         turn, shown = group.turn, self.shown.get(group.turn.turn.id, set())
         new = set(group.numbers) - shown
         numbers = sorted({*new, *_between(turn, new, shown)} - shown)
         return {n: card_line(self._request, turn, turn.lines[n - 1]) for n in numbers if not _is_hidden(turn, n)}
 
     def _show(self, turn: TurnEvidence, texts: Mapping[int, str]) -> None:
-        """Record the lines of `turn` with these `texts`, by number, as shown."""
+        """Record that the card of `turn` shows lines with these `texts`, by line number."""
         self.shown.setdefault(turn.turn.id, set()).update(texts)
         for number, text in texts.items():
             plain, line = _unmarked(text), turn.lines[number - 1]
@@ -336,18 +348,18 @@ class _Cards:
                 self._user_texts[turn.turn.id].add(plain)
 
     def _card_tokens(self, turn: TurnEvidence) -> float:
-        """Return the raw tokens that a card of `turn` without lines costs: its own header, and more or fewer headers
-        for runs of turns without cards."""
-        place = self._places[turn.turn.id]  # between two such turns it splits their run; between none it was a run
+        """Return the raw tokens that all cards grow by if `turn` gets a card without lines: its header, and one shared
+        header more or fewer, as the groups of its neighbours change."""
+        place = self._places[turn.turn.id]  # between two turns without cards it splits a group; between none it was one
         more_runs = self._without_card[place - 1] + self._without_card[place + 1] - 1
         return self._request.counter.raw(self._header(turn)) + 1 + more_runs * FOLD_TOKENS
 
     def _is_repeat(self, turn: TurnEvidence, line: Line, text: str) -> bool:
-        """Return True if `line`, which a card shows as `text`, need not be shown, as other shown text is the same.
+        """Return True if `line`, which its card would show as `text`, can be left out, as the same text is shown.
 
-        A line of the user is compared with those of its own turn; it is never a repeat if it is short and has a figure.
-        A line of a call is compared with the header, and a line of a result with all lines. Others are compared only
-        with lines of the same part: an action that was announced is not one that was done.
+        A line of the user is compared with those of its own turn; a short one with a digit is never a repeat. A line of
+        a call is compared with the header, and a line of a result with all lines. Other lines are compared only with
+        their kind, because the announcement of an action does not show that it was done.
         """
         plain = _unmarked(text)
         is_short = len(plain) < REPEAT_CHARACTERS
@@ -362,7 +374,8 @@ class _Cards:
 
 
 def _between(turn: TurnEvidence, new: Set[int], shown: Set[int]) -> Iterator[int]:
-    """Yield the lines of short gaps in one text, between a line of `new` and the nearest line of `new` or `shown`."""
+    """Yield the line numbers in short gaps: between a line of `new` and the nearest line of `new` or `shown`, if both
+    are in the same text."""
     for number in new:
         for step in (-1, 1):
             near = range(number + step, number + step * (GAP_LINES + 2), step)
@@ -374,7 +387,7 @@ def _between(turn: TurnEvidence, new: Set[int], shown: Set[int]) -> Iterator[int
 
 
 def is_in_header(text: str, header: str) -> bool:
-    """Return True if the header of a card has all words of a call's line."""
+    """Return True if the `header` of a card contains all words of `text`, the line of a tool call."""
     return not _words(_KEYS.sub(" ", text)) - _words(header)
 
 
@@ -383,5 +396,5 @@ def _words(text: str) -> set[str]:
 
 
 def _unmarked(text: str) -> str:
-    """Return `text` without the ``+`` or ``-`` of a diff, as it is compared with the text of an edit."""
+    """Return `text` without the ``+`` or ``-`` of a diff, so that it equals the same line in the text of an edit."""
     return text.strip().lstrip("+-").strip()

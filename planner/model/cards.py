@@ -1,7 +1,7 @@
-"""Turn cards: the planner model's view of each turn, within a token budget for all of them.
+"""Turn cards: the excerpts of turns that the planner model reads to judge them, within one token budget.
 
-A card is a header (the turn's id, size, calls and hints) and lines of the turn with their own numbers, so that the
-model can answer by numbers. An index shows a turn as one line instead: id, size and calls. Nothing here decides which
+A card is a header (the turn's id, size, calls and hints) and lines of the turn with their numbers, so that the model
+can answer by numbers. An index shows each turn as one line instead: id, size and calls. Nothing here decides which
 turns stay.
 """
 
@@ -24,39 +24,41 @@ from planner.reading.lines import Line
 from planner.reading.tokens import TokenCounter
 
 HEADER_CALLS_CHARACTERS, NEIGHBOUR_CALLS_CHARACTERS = 160, 100
-"""Largest lengths of a turn's calls in the header of a card, and in the line of a neighbouring turn."""
+"""Largest lengths of the text that lists a turn's tool calls: in the header of its card, and in the one line that shows
+a neighbouring turn."""
 INDEX_CHARACTERS, CHOICE_CHARACTERS = (100, 60, 30, 12), (80, 40, 0)
-"""Largest lengths of a turn's calls in an index of all turns, and in a list of earlier choices: the longest with which
-the whole index fits is used."""
+"""Largest lengths of the text that lists a turn's tool calls, in an index of all turns and in a list of an earlier
+plan's choices. The first length with which the whole index or list fits its budget is used."""
 INDEX_SHARE, INDEX_FLOOR_TOKENS, EARLIER_TOKENS = 0.03, 2_000, 1_000
-"""Largest size of the index in a question after the agent's prefix: a share of the history's tokens, but at least this
-number of tokens; and the tokens in it for earlier choices. The provider does not cache the index."""
+"""Limits of the index of turns in a question that is added to the agent's own cached request: a share of the history's
+tokens, or this number of tokens if that is more; and the tokens in it for an earlier plan's choices. There are limits
+because the provider does not cache the index."""
 MOST_FLAGS = 16
-"""Number of a call's arguments that are searched for switches, which are arguments that are True."""
+"""Number of a tool call's arguments that are searched for switches (arguments with the value True)."""
 PINNED_MARK = "*"
-"""Mark of a line that stays whatever the planner decides."""
+"""Character after the number of a card's line that stays in the context whatever the planner model decides."""
 _PART_MARKS = {"user": "|", "assistant": ":", "call": ">", "result": "|"}
 
 
 @dataclass(frozen=True)
 class Card:
-    """One turn as the planner model sees it, or a run of small turns under one header."""
+    """Excerpt of one turn for the planner model, or one header for several neighbouring turns."""
 
     turns: Sequence[TurnEvidence]
     header: str
     lines: tuple[Line, ...]
     text: str
-    """Header, and the lines below it with their numbers."""
+    """Text that the model reads: the header, and the numbered lines below it."""
     tokens: int
 
 
 def turn_cards(
     request: PlanRequest, turns: Sequence[TurnEvidence], budget_tokens: int, *, mark_pinned: bool = True
 ) -> tuple[Card, ...]:
-    """Return the cards of `turns`, in order, together within about `budget_tokens`.
+    """Return the excerpts of `turns` that the planner model reads, in order, within about `budget_tokens` in all.
 
-    Neighbouring turns without space for lines share a card. With `mark_pinned`, lines that stay whatever the planner
-    decides are marked.
+    Neighbouring turns for whose lines there is no space share one card, a header. With `mark_pinned`, a mark shows the
+    lines that stay whatever the model decides, so that it does not choose them.
     """
     settings = request.settings
     chosen = lines_of_cards(
@@ -74,15 +76,15 @@ def turn_cards(
 
 
 def _common_card(request: PlanRequest, run: Sequence[TurnEvidence]) -> Card:
-    """Return one card, a header alone, for neighbouring turns without their own cards."""
+    """Return one header, without lines, for a `run` of neighbouring turns that have no cards of their own."""
     ids, tokens = spans(turn.turn.number for turn in run), sum(turn.tokens for turn in run)
     header = f"## {ids} · {tokens} · {len(run)} turns"
     return Card(run, header, (), header, request.counter.text(header))
 
 
 def _card(request: PlanRequest, pinned_lines: Pinned | None, turn: TurnEvidence, chosen: CardLines) -> Card:
-    """Return the card of `turn` with its `chosen` lines. The header names the card that shows most of the repeated
-    ones."""
+    """Return the card of `turn` with its `chosen` lines. If other cards show the same text as lines that are left out,
+    the header names the one with most of them."""
     shown, repeats = chosen
     header = _header(request, turn, 0)
     left_out = [line for line in turn.lines if line.number not in shown and line.text.strip()]
@@ -105,7 +107,8 @@ def _card(request: PlanRequest, pinned_lines: Pinned | None, turn: TurnEvidence,
 
 
 def _marks(turn: TurnEvidence) -> Mapping[int, str]:
-    """Return the mark that shows the kind of each line, by its number. The prompt explains the marks."""
+    """Return for each line number the mark that shows the model what kind of line it is, such as ``>`` for a tool call
+    and ``!`` for a failure. The prompt explains the marks."""
     marks = {line.number: ":" if line.source == "planner" else _PART_MARKS[line.part] for line in turn.lines}
     for place, call in enumerate(turn.calls, 1):
         marks |= turn.sides(call)
@@ -126,8 +129,8 @@ def _header(request: PlanRequest, turn: TurnEvidence, all_lines: int) -> str:
 
 
 def _calls_or_sender(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
-    """Return one line of at most `characters` with the distinct calls of `turn`, each with its path, command or query;
-    for a turn without calls, return its sender."""
+    """Return one line of at most `characters` with the distinct tool calls of `turn`, each with its path, command or
+    query: ``Read src/a.py ×2``. For a turn without calls, return who wrote it."""
     if not characters:
         return ""
     texts = Counter[str]()
@@ -140,19 +143,21 @@ def _calls_or_sender(request: PlanRequest, turn: TurnEvidence, characters: int) 
 
 
 def _flags(call: Call) -> Iterator[str]:
-    """Yield the names of a call's arguments that are True, as they change its effect: ``replace_all``."""
+    """Yield the names of the call's arguments that are True, such as ``replace_all``, as they change what it does."""
     return (name for name, value in islice(call.input.items(), MOST_FLAGS) if value is True)
 
 
 def _cut_subject(subject: str, most: int) -> str:
-    """Return `subject` within `most` characters: the end of a path, the beginning of anything else."""
+    """Shorten `subject`, the path, command or query of a call, to `most` characters: a path keeps its end, anything
+    else its beginning."""
     if len(subject) > most and "/" in subject and " " not in subject:
         return f"…{subject[1 - most :]}"
     return one_line(subject, most)
 
 
 def _hints(turn: TurnEvidence) -> list[str]:
-    """Return remarks for a header on how the turn's calls ended, and whether it belongs to the live tail."""
+    """Return remarks for the header of a card: how the turn's calls ended, and ``LIVE`` if the model has not answered
+    the turn yet, so that it stays in any case."""
     hints = []
     if any(map(turn.is_refused, turn.calls)):
         hints.append("hint: refused by the user")
@@ -180,7 +185,7 @@ def _empty_results(turn: TurnEvidence) -> list[int]:
 
 
 def _index_line(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
-    """Return one line with the turn's id, tokens and number of lines, and its calls or else its first words."""
+    """Return one line about `turn`: its id, tokens, number of lines, and its calls or else its first words."""
     text = _calls_or_sender(request, turn, characters)
     if not turn.calls and turn.lines:
         text = one_line(f"{text}: {(turn.user_lines or turn.lines)[0].text}", characters)
@@ -188,12 +193,12 @@ def _index_line(request: PlanRequest, turn: TurnEvidence, characters: int) -> st
 
 
 def turn_lines(request: PlanRequest, turns: Iterable[TurnEvidence]) -> str:
-    """Return one line for each of `turns`, the neighbours of the turns in question."""
+    """Return one line about each of `turns`, which are next to those that the model is asked about, as context."""
     return "\n".join(_index_line(request, turn, NEIGHBOUR_CALLS_CHARACTERS) for turn in turns)
 
 
 def _first_that_fits(texts: Iterable[str], counter: TokenCounter, most_tokens: float) -> str:
-    """Return the first of `texts` of at most `most_tokens`, or the last if none is."""
+    """Return the first of `texts` that has at most `most_tokens`, or the last one if all are longer."""
     text = ""
     for text in texts:
         if counter.text(text) <= most_tokens:
@@ -202,10 +207,10 @@ def _first_that_fits(texts: Iterable[str], counter: TokenCounter, most_tokens: f
 
 
 def earlier_choices(request: PlanRequest, earlier: CompactionPlan, most_tokens: int) -> str:
-    """Return the choices that planners made for `earlier`, as lines within about `most_tokens`.
+    """Return the choices in the plan `earlier` as lines within about `most_tokens`, so that the model can update them.
 
-    Each turn that was kept or summarized has a line, and each run of other turns with the same strategy. To fit, the
-    lines get shorter, and at last there is only a line for each run.
+    Each turn that was kept or summarized has its own line; neighbouring turns that were replaced or dropped share one.
+    To fit, the lines get shorter, and at last any neighbouring turns with the same choice share a line.
     """
     read, _ = read_and_new(request, earlier)
     chosen_ids = frozenset(earlier.provenance.named) & earlier.decisions.keys()
@@ -217,7 +222,8 @@ def earlier_choices(request: PlanRequest, earlier: CompactionPlan, most_tokens: 
 def _choice_lines(
     request: PlanRequest, earlier: CompactionPlan, turns: Sequence[TurnEvidence], characters: int
 ) -> Iterator[str]:
-    """Yield the lines of `earlier_choices`, with calls and summaries of at most `characters`; 0: a line for a run."""
+    """Yield the lines of `earlier_choices`, with calls and summaries of at most `characters`. With 0, all neighbouring
+    turns with the same choice share a line."""
     for strategy, run in groupby(turns, lambda turn: earlier.decisions[turn.turn.id].strategy):
         members = list(run)
         if strategy in ("reference", "drop") or not characters:
@@ -232,8 +238,8 @@ def _choice_lines(
 
 
 def history_index(request: PlanRequest, earlier: CompactionPlan | None) -> str:
-    """Return an index of the whole history: `earlier_choices` if there is an `earlier` plan, then a line for each turn
-    that no planner has read. The lines of turns get shorter until all fit."""
+    """Return an index of the whole history: the choices in the plan `earlier`, if there is one, then a line for each
+    turn that no planner has read yet. These lines get shorter until all fit the budget."""
     read, new = read_and_new(request, earlier)
     before = []
     if earlier is not None:
@@ -245,6 +251,7 @@ def history_index(request: PlanRequest, earlier: CompactionPlan | None) -> str:
 
 
 def _new_turn_line(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
-    """Return the line of a turn in an index, with ``LIVE`` or ``kept`` if all or some of it stays in any case."""
+    """Return the line about `turn` in an index. It ends with ``LIVE`` if the whole turn stays in any case, as the agent
+    has not answered it yet, and with ``kept`` if some of its lines do."""
     stays = " · LIVE" if turn.turn.live else " · kept" if turn.obligations else ""
     return _index_line(request, turn, characters) + stays

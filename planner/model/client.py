@@ -1,8 +1,8 @@
 """Opens the connection to the planner model, and reads the responses and errors of any provider.
 
-The caller's client or model becomes an `Endpoint`, which asks through instructor; Claude is asked without forced tools,
-which its current models refuse. A `Meter` counts the cost of requests. No key gets into an error text. anthropic and
-instructor are loaded only when a client is opened.
+The caller's client or model name becomes an `Endpoint`, which asks through the library instructor; Claude is asked
+without forced tools, which its current models refuse. A `Meter` counts the cost of requests. No key gets into an error
+text. anthropic and instructor are loaded only when a client is opened.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from planner.proposal import Account
 from planner.reading.tokens import names_provider
 
 DEFAULT_MODEL = "claude-haiku-5-5"
-"""Default model: the current one of Claude's smallest and cheapest line, by the list of models in anthropic 2.11, as
-ranking turns and naming lines needs reading more than reasoning."""
+"""Model that plans if the caller names none: Claude's smallest and cheapest in anthropic 2.11, because ranking turns
+and choosing lines needs reading more than reasoning."""
 
 CONNECT_SECONDS, CONNECT_SHARE = 5.0, 0.25
-"""Longest time for opening a connection: anthropic's own limit, or a share of the time for the request if that is
-shorter, so that time is left for another try."""
+"""Longest time for opening a connection: anthropic's own limit, or this share of the time for the whole request if that
+is shorter, so that time remains for another try."""
 
 _KEY_VARIABLES = (
     "ANTHROPIC_API_KEY",
@@ -40,34 +40,36 @@ _KEY_VARIABLES = (
     "ANTHROPIC_IDENTITY_TOKEN_FILE",
 )
 """Environment variables from which anthropic's SDK takes credentials."""
-_OF_A_REQUEST = ("accept", "anthropic-version", "connection", "content-", "host", "user-agent", "x-stainless-")
-"""Beginnings of headers that describe a request, not its sender."""
+_REQUEST_HEADERS = ("accept", "anthropic-version", "connection", "content-", "host", "user-agent", "x-stainless-")
+"""Beginnings of the names of HTTP headers that describe a request. All others identify the sender, such as a key."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Connection to a planner model."""
+    """Connection to a planner model, with what differs between providers."""
 
     create: Callable[..., Any]
     """instructor's function that sends a request and returns its answer as a pydantic model."""
     model: str
     """Name of the model; empty if only the caller's instructor client knows it."""
     sent_model: str
-    """Model in the body of a request; empty: the client adds its own."""
+    """Model that the body of a request names; empty if the client adds the name by itself."""
     speaks_anthropic: bool
-    """True for the Messages API of Anthropic."""
+    """True if requests have the form of Anthropic's Messages API."""
     takes_timeout: bool
-    """True if a request can have a time limit."""
+    """True if a time limit can be passed with a request."""
     retries: int = 0
-    """Number of times that we repeat a request after temporary failures; 0 if the client does that by itself."""
+    """Number of times that this package repeats a request after temporary failures; 0 if the client does it itself."""
     secrets: tuple[str, ...] = ()
-    """Secrets that no error text may contain."""
+    """Keys that no error text may contain."""
 
     def body(
         self, shape: type[BaseModel], system: str, prompt: str, max_output_tokens: int, seconds: float
     ) -> Mapping[str, Any]:
-        """Return the body of a request for an answer of `shape` within `seconds`. For Claude it contains the schema of
-        `shape`, and a cache mark on the system prompt."""
+        """Return the body of a request for an answer that fits the class `shape`, within `seconds`.
+
+        For Claude it contains the JSON schema of `shape`, and a mark that puts the system prompt into the cache.
+        """
         message = {"role": "user", "content": prompt}
         model = {"model": self.sent_model} if self.sent_model else {}
         if not self.speaks_anthropic:
@@ -88,8 +90,8 @@ class Endpoint:
 
 
 def has_credentials(model: str | None = None) -> bool:
-    """Return True if the environment has credentials for Claude, or `model` is another provider's, whose credentials
-    are not checked."""
+    """Return True if a planner model can probably be asked: the environment has credentials for Claude, or `model` is
+    another provider's, for which nothing is checked."""
     return _names_other(model) or any(os.environ.get(name) for name in _KEY_VARIABLES)
 
 
@@ -100,7 +102,8 @@ def _names_other(model: str | None) -> bool:
 
 @contextmanager
 def open_endpoint(client: object, model: str | None) -> Iterator[Endpoint]:
-    """Yield the endpoint for the caller's `client`, or for `model` alone; a client made here is closed after use.
+    """Yield a connection to the planner model: by the caller's `client`, or if that is None by a new one for `model`,
+    which is closed after use.
 
     Raises:
         SettingsError: `client` is no client, or an asynchronous one of another provider.
@@ -116,10 +119,10 @@ def open_endpoint(client: object, model: str | None) -> Iterator[Endpoint]:
 
 @contextmanager
 def open_client(client: Any) -> Iterator[Any]:
-    """Yield `client` if it can be used here; else yield a new client and close it after use.
+    """Yield a synchronous, open client: `client` itself if it is one, else a new one, which is closed after use.
 
-    The new one has the address and keys of an `Account`, or of an asynchronous or closed client; for None, those in the
-    environment.
+    The new client has the address and keys of `client` (an `Account`, or an asynchronous or closed client), or those in
+    the environment if `client` is None.
     """
     account = client if isinstance(client, Account) else _account_of(client)
     if client is not None and account is None:
@@ -130,7 +133,8 @@ def open_client(client: Any) -> Iterator[Any]:
 
 
 def _account_of(client: Any) -> Account | None:
-    """Return address and headers of a client that is asynchronous or closed; None for others, which can be used."""
+    """Return address and headers of `client` if it is asynchronous or closed, so that a new client can be made from
+    them. Return None for any other client, which can be used itself."""
     import anthropic
 
     if not isinstance(client, anthropic.AsyncAnthropic) and not (hasattr(client, "is_closed") and client.is_closed()):
@@ -139,7 +143,7 @@ def _account_of(client: Any) -> Account | None:
     headers = {
         name: value
         for name, value in client.default_headers.items()
-        if isinstance(value, str) and not name.lower().startswith(_OF_A_REQUEST)
+        if isinstance(value, str) and not name.lower().startswith(_REQUEST_HEADERS)
     }
     return Account(str(client.base_url), headers)
 
@@ -175,12 +179,12 @@ def _own_client() -> Any:
 
 
 def _account_client(account: Account) -> Any:
-    """Return a client that sends the account's headers and follows no redirects. A hook removes the SDK's own headers
-    about the sender, as a key from the environment belongs to another host."""
+    """Return a client that sends the account's headers and follows no redirects. It sends no header that the SDK adds
+    about the sender: a key from the environment may belong to another host."""
     import anthropic
 
     def set_headers(request: Any) -> None:
-        for name in [name for name in request.headers if not name.startswith(_OF_A_REQUEST)]:
+        for name in [name for name in request.headers if not name.startswith(_REQUEST_HEADERS)]:
             del request.headers[name]
         request.headers.update(account.headers)
 
@@ -190,8 +194,8 @@ def _account_client(account: Account) -> Any:
 
 
 def _client_endpoint(client: Any, model: str | None) -> Endpoint:
-    """Return the endpoint of a client of anthropic or instructor. One that forces a tool, which current Claude models
-    refuse, is replaced by one that does not."""
+    """Return the connection that uses `client`, which is one of anthropic or instructor. An instructor client that
+    forces a tool, which current Claude models refuse, is replaced by one that asks for JSON."""
     import instructor
     from instructor.core import ClientError
 
@@ -221,7 +225,7 @@ def _client_endpoint(client: Any, model: str | None) -> Endpoint:
 
 
 def _instructor_endpoint(client: Any, model: str) -> Endpoint:
-    """Return the endpoint of an instructor client; an empty `model` leaves the choice to the client."""
+    """Return the connection that uses an instructor client; an empty `model` leaves the choice to that client."""
     import instructor
 
     speaks_anthropic = client.provider is instructor.Provider.ANTHROPIC
@@ -230,11 +234,11 @@ def _instructor_endpoint(client: Any, model: str) -> Endpoint:
 
 
 def for_planning(client: Any) -> Any:
-    """Return a copy of `client` that repeats no request and has no middleware for agents: a session that plans inside
-    its own middleware would wait for itself.
+    """Return a copy of `client` that repeats no request and has no middleware that is for agents only.
 
-    A client with replaced methods (by a tracer, for example) and no such middleware is returned itself, as a copy would
-    lose the replacement.
+    A session of this package is such middleware: if it asked the planner through itself, it would wait for itself. A
+    client without it whose methods were replaced, by a tracer for example, is returned itself, as a copy would lose
+    them.
     """
     all_middleware = getattr(client, "middleware", None)
     if all_middleware is None:
@@ -246,7 +250,8 @@ def for_planning(client: Any) -> Any:
 
 
 def _check_key(client: Any) -> None:
-    """Raise PlannerUnavailable for a key that no header can contain, as a library would put the key into its error."""
+    """Raise PlannerUnavailable if a key has a character that no HTTP header can contain. Otherwise the HTTP library
+    would raise an error that shows the key."""
     if any(re.search(r"[^\x21-\x7e]", key) for key in keys_of(client)):
         raise PlannerUnavailable(
             "planner model: the API key contains a space, a line break or a letter that no key has: copy it again"
@@ -255,19 +260,20 @@ def _check_key(client: Any) -> None:
 
 def is_same_account(client: Any, other: Any) -> bool:
     """Return True if both clients send to the same address with the same key."""
-    ours, theirs = (getattr(one, "client", one) for one in (client, other))  # instructor's clients wrap another
+    sdk_clients = [getattr(wrapper, "client", wrapper) for wrapper in (client, other)]  # instructor's clients wrap one
+    first, second = sdk_clients
     names = ("base_url", "headers", "api_key", "auth_token", "credentials")
-    return all(getattr(ours, name, None) == getattr(theirs, name, None) for name in names)
+    return all(getattr(first, name, None) == getattr(second, name, None) for name in names)
 
 
 def keys_of(client: Any) -> tuple[str, ...]:
-    """Return the keys that `client` sends, for removing them from texts."""
+    """Return the API keys that `client` sends, so that they can be removed from error texts."""
     keys = (getattr(client, name, None) for name in ("api_key", "auth_token"))
     return tuple(key for key in keys if isinstance(key, str) and key)
 
 
 _KEY = re.compile(r"\b(?:sk|pk|key)-[\w-]{6,}")
-"""Form of a key: ``sk-ant-api03-…``; not ``task-force``."""
+"""Form of an API key: ``sk-ant-api03-…``; not ``task-force``."""
 _CURES = {
     401: "the API key was refused (401): set the provider's variable, such as ANTHROPIC_API_KEY, to a valid key",
     403: "the API key may not use it (403): use another key or model",
@@ -276,18 +282,20 @@ _CURES = {
     429: "the rate limit is used up (429): retry later",
     529: "the API is overloaded (529): retry later",
 }
-"""Problem and remedy by HTTP status."""
+"""Text for an error by HTTP status: the problem, and what the caller can do."""
 
 
 def _value_at(value: Any, *path: str | int) -> Any:
-    """Return the value that the attributes and indexes of `path` lead to; None if one of them is missing."""
+    """Follow `path`, attribute names and list indexes, from `value`, and return the value there; None if an attribute
+    is missing. ``_value_at(x, "a", 0)`` is ``x.a[0]``."""
     for step in path:
         value = getattr(value, step, None) if isinstance(step, str) else (value or [None])[step]
     return value
 
 
 def response_text(response: Any) -> str:
-    """Return the text of a response of Anthropic or of another provider; without text, the arguments of a tool."""
+    """Return the text of a response of any provider; if it has none, the arguments of the tool that the model called,
+    because instructor asks some of them for JSON in that way."""
     content = _value_at(response, "content")
     if isinstance(content, list):
         return "".join(str(getattr(block, "text", "")) for block in content)
@@ -298,7 +306,7 @@ def response_text(response: Any) -> str:
 
 
 def is_refusal(response: Any) -> bool:
-    """Return True if the model refused to answer; it would refuse again."""
+    """Return True if the model refused to answer, in the form of any provider. It is not asked again then."""
     return (
         _value_at(response, "stop_reason") == "refusal"
         or _value_at(response, "choices", 0, "finish_reason") == "content_filter"
@@ -309,18 +317,19 @@ def is_refusal(response: Any) -> bool:
 
 
 def _parts(response: Any) -> list[Any]:
-    """Return the parts of an answer in OpenAI's Responses: those of messages, and calls; no reasoning."""
+    """Return the parts of a response of OpenAI's Responses API that can hold the answer: the parts of messages, and
+    function calls, but no reasoning. Empty for other responses."""
     items = getattr(response, "output", None)
     wanted = [item for item in items or () if getattr(item, "type", None) in ("message", "function_call")]
     return [part for item in wanted for part in getattr(item, "content", None) or [item]]
 
 
 def response_usage(response: Any) -> Usage:
-    """Return the tokens of one request by the provider's count."""
+    """Return the tokens of one request as its `response` reports them, in the form of any provider."""
     used = getattr(response, "usage", None)
 
     def count(*names: str) -> int:
-        """Return the first number above 0 under one of `names`, which differ between providers."""
+        """Return the first number above 0 that the response has under one of `names`, which providers choose."""
         return next((tokens for name in names if (tokens := billed_tokens(used, name))), 0)
 
     return Usage(
@@ -351,9 +360,10 @@ def sdk_timeout(seconds: float) -> Any:
 def unavailable(
     error: BaseException, model: str, secrets: Iterable[str], usage: Usage, *, declined: bool = False
 ) -> PlannerUnavailable:
-    """Return `error`, of instructor or a provider's SDK, as PlannerUnavailable with `usage`, and without `secrets`.
+    """Turn `error`, of instructor or a provider's SDK, into our PlannerUnavailable, whose text has the cause, what to
+    do about it, and no key.
 
-    `declined`: True if the model refused to answer.
+    `secrets`: keys to remove; `usage`: tokens used until then; `declined`: True if the model refused to answer.
     """
     text = "declined to answer (refusal): try another model" if declined else _problem_and_cure(_root(error))
     for secret in secrets:
@@ -363,14 +373,14 @@ def unavailable(
 
 
 def _root(error: BaseException) -> BaseException:
-    """Return the SDK's error inside instructor's wrapping."""
+    """Return the error of the SDK that instructor wrapped in `error`; else `error` itself."""
     while type(error).__name__ == "InstructorRetryException" and error.__cause__ is not None:
         error = error.__cause__
     return error
 
 
 def _problem_and_cure(cause: BaseException) -> str:
-    """Return a text that describes the SDK's error `cause` and what to do."""
+    """Return a text for `cause`, an error of a provider's SDK: what happened, and what the caller can do."""
     name, status = type(cause).__name__, getattr(cause, "status_code", None)
     if isinstance(status, int):
         otherwise = f"the API refused the request ({status}: {_message(cause)}): change what it names"
@@ -387,86 +397,95 @@ def _problem_and_cure(cause: BaseException) -> str:
 
 
 def _problem(error: BaseException) -> str:
-    """Return the first problem of an answer that failed its validation, on one line."""
+    """Return the first reason in `error` why an answer of the model is invalid, on one line."""
     listed = error.errors(include_url=False) if isinstance(error, ValidationError) else ()
     text = listed[0]["msg"].removeprefix("Value error, - ") if listed else str(error)
     return one_line(text.split("\n")[0], 160)
 
 
 def _message(error: BaseException) -> str:
-    """Return the provider's own message on one line: ``{"error": {"message": …}}`` or ``{"message": …}``."""
+    """Return the message that the provider sent with `error`, on one line. The body of its response is
+    ``{"error": {"message": …}}`` or ``{"message": …}``."""
     body = getattr(error, "body", None)
     inner = body.get("error", body) if isinstance(body, dict) else None
     message = inner.get("message") if isinstance(inner, dict) else None
     return one_line(str(message or error), 160)
 
 
-# What requests cost.
+# Cost of requests.
 
 _GAVE_UP_WAITING = frozenset({408, 504, 524})
-"""HTTP statuses of a gateway that gave up waiting: the provider may have read the request. After others it has not."""
+"""HTTP statuses of a gateway that gave up waiting, so that the provider may have read the request and bill it. After
+other errors it has not read it."""
 _NOT_SENT = ("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol", "TypeError")
-"""Classes of errors that are raised before a request is sent, by httpx or below it. A TypeError comes from an SDK that
-does not accept an argument or has no key."""
+"""Names of errors that are raised before a request is sent, so that it costs nothing. A TypeError comes from an SDK
+that does not accept an argument or has no key."""
 
 
 class _Spending(NamedTuple):
-    """State of a meter, replaced as a whole so that another thread never counts a request twice."""
+    """State of a `Meter`. It is replaced as a whole, so that another thread never counts a request twice."""
 
     finished: Usage
-    """Usage of the finished requests."""
+    """Tokens used by all finished requests."""
     body: Mapping[str, Any]
     """Body of the newest request; empty before the first."""
     is_running: bool
-    """True until the newest request is finished."""
+    """True while the newest request has no response."""
 
 
 class Meter:
-    """Usage of the successive requests of one question, with a limit; another thread may read it."""
+    """Counter of the tokens that the requests of one question use, one request after the other, with a limit.
+
+    Another thread may read it while a request runs.
+    """
 
     def __init__(self, cost: Callable[[Mapping[str, Any]], Usage], most_tokens: float) -> None:
-        """Begin with no requests. `cost` estimates a request by its body; all together may read `most_tokens`."""
+        """Begin without requests. `cost` estimates the tokens of a request from its body; `most_tokens`: limit of the
+        input tokens of all requests together."""
         self._cost, self._most_tokens = cost, most_tokens
         self._spending = _Spending(Usage(), {}, is_running=False)
 
     @property
     def usage(self) -> Usage:
-        """Usage until now, in which a running request counts as read."""
+        """Tokens used until now. A running request is estimated, as the provider may bill it."""
         spending = self._spending
         return spending.finished + self._cost(spending.body) if spending.is_running else spending.finished
 
     def may_read(self, tokens: int) -> bool:
-        """Return True if a request that reads `tokens` stays within the limit."""
+        """Return True if one more request with `tokens` of input stays within the limit."""
         return self.usage.read_tokens + tokens <= self._most_tokens
 
     def may_repeat(self) -> bool:
-        """Return True if repeating the newest request stays within the limit."""
+        """Return True if sending the newest request once more stays within the limit."""
         return self.may_read(self._cost(self._spending.body).read_tokens)
 
     def sent(self, body: Mapping[str, Any]) -> None:
-        """Record that a request is sent."""
+        """Record that a request with this `body` is sent now."""
         self._spending = _Spending(self._spending.finished, body, is_running=True)
 
     def answered(self, usage: Usage) -> None:
-        """Record the usage of an answer; if the provider does not report the tokens it read, they are estimated."""
+        """Record the tokens that the provider reports for the running request. If it reports no input tokens, they are
+        estimated."""
         if not usage.read_tokens:
             usage = self._cost(self._spending.body).model_copy(update={"output_tokens": usage.output_tokens})
         self._finish(usage)
 
     def failed(self, failure: BaseException) -> None:
-        """Charge a failed request, once for each time that the SDK sent it, unless the provider has not read it."""
+        """Charge the running request, which failed, once for each time that the SDK sent it. It costs nothing if the
+        provider cannot have read it."""
         usage = Usage()
         if self._spending.is_running and _may_be_read(failure):
             usage = sum([self._cost(self._spending.body)] * (1 + _retries_of(failure)), usage)
         self._finish(usage)
 
     def _finish(self, usage: Usage) -> None:
-        """Add the `usage` of the newest request, which is no longer running."""
+        """Record that the running request has ended and used `usage`."""
         self._spending = _Spending(self._spending.finished + usage, self._spending.body, is_running=False)
 
 
 def _may_be_read(failure: BaseException) -> bool:
-    """Return True if the provider may have read a request that failed: it was sent, and was not refused at once."""
+    """Return True if the provider may have read, and so bill, the request that failed with `failure`: it was sent, and
+    not refused at once."""
     error: BaseException | None = failure
     while error is not None:
         status = getattr(error, "status_code", None)

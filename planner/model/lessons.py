@@ -1,7 +1,8 @@
-"""Asks the planner model for the lessons of a finished conversation, and for a review of a project's lessons.
+"""Asks the planner model which lessons a finished conversation has for later ones, and which of them should stay.
 
-A review chooses and joins *candidates*, the lessons of all its conversations. The model is asked as for a plan, through
-the same client. The caller checks the answers. Docstrings and descriptions of the answers' classes are sent, too.
+The second question, a review, chooses and joins *candidates*: the lessons of all conversations of a project. Both are
+sent by the same client as questions for a plan. The caller checks the answers. The model also reads the docstrings and
+descriptions of the classes for its answers.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from planner.proposal import PlanRequest
 from planner.settings import PlanSettings
 
 CARDS_TOKENS, ANSWER_TOKENS = 24_000, 3_000
-"""Largest numbers of tokens of a conversation's cards in its question, and of the answer."""
-REVIEW_TOKENS, CANDIDATE_TOKENS, LINE_TOKENS = 12_000, 150, 100
-"""Largest numbers of tokens of the answer of a review, of one candidate in its question, and of one line in the
+"""Largest numbers of tokens: of a conversation's cards (excerpts of its turns) in a question for lessons, and of the
 answer."""
+REVIEW_TOKENS, CANDIDATE_TOKENS, LINE_TOKENS = 12_000, 150, 100
+"""Largest numbers of tokens in a review: of its answer, of one candidate (a proposed lesson) in its question, and of
+one line in the answer."""
 
 Shape = TypeVar("Shape", bound=BaseModel)
 
@@ -67,7 +69,7 @@ class _Review(BaseModel):
 
 @dataclass(frozen=True)
 class LessonsModel:
-    """Model that is asked for lessons and reviews, and the prices of that."""
+    """Model that finds lessons in conversations and reviews them, with estimates of the cost."""
 
     endpoint: Endpoint
     prompts: Prompts
@@ -75,7 +77,7 @@ class LessonsModel:
 
     @property
     def name(self) -> str:
-        """Name of the model with its prompts; conversations are read again if it changes."""
+        """Name of the model and part of the digest of its prompts. If either changes, conversations are read again."""
         return f"{self.endpoint.model} {self.prompts.hash[7:15]}"
 
     def price(self, usage: Usage) -> float:
@@ -83,22 +85,22 @@ class LessonsModel:
         return dollars_at_most(self.endpoint.model, usage)
 
     def estimated_cost(self, tokens: int) -> float:
-        """Return the highest cost in dollars of a question about a conversation of this size."""
+        """Return the highest cost in dollars of asking for the lessons of a conversation of `tokens`."""
         return self.price(self._usage("learn_system", min(tokens, CARDS_TOKENS), ANSWER_TOKENS))
 
     def estimated_review_cost(self, candidates: int) -> float:
-        """Return the highest cost in dollars of one question about this number of candidates."""
+        """Return the highest cost in dollars of a review of this number of candidates (proposed lessons)."""
         answer = min(REVIEW_TOKENS, candidates * LINE_TOKENS)
         return self.price(self._usage("review_system", candidates * CANDIDATE_TOKENS, answer))
 
     def _usage(self, system: str, tokens: int, answer: int) -> Usage:
-        """Return an estimated usage: of the prompt called `system`, `tokens` of other input, and `answer` tokens of
-        output. Three characters of the prompt count as a token."""
+        """Return the estimated usage of a question: the prompt called `system` (three characters count as a token) and
+        `tokens` of other input, and `answer` tokens of output."""
         prompt_tokens = len(self.prompts.texts[system]) // 3
         return Usage(input_tokens=tokens + prompt_tokens, output_tokens=answer, requests=1)
 
     def ask(self, analysis: Analysis) -> tuple[list[WrittenLesson], Usage]:
-        """Return the lessons that the model finds in a conversation, and the usage.
+        """Return the lessons that the model finds in a conversation, and the tokens it used.
 
         Raises:
             PlannerUnavailable: the model gave no readable answer; the error has the usage.
@@ -107,7 +109,8 @@ class LessonsModel:
         return answer.lessons, usage
 
     def review(self, candidates: str) -> tuple[list[ReviewedLine], Usage]:
-        """Return the lines that the model makes from `candidates`, and the usage.
+        """Return the lessons that should stay, as the model chose and joined them from `candidates` (a list of lessons
+        as text), and the tokens it used.
 
         Raises:
             PlannerUnavailable: the model gave no readable answer; the error has the usage.
@@ -118,7 +121,8 @@ class LessonsModel:
     def _answer(
         self, shape: type[Shape], question: Question, analysis: Analysis, most_tokens: int
     ) -> tuple[Shape, Usage]:
-        """Return the model's answer to `question` as a `shape`, within `most_tokens` of output, and the usage."""
+        """Ask `question`. Return the answer as an object of the class `shape`, and the tokens used. The answer has at
+        most `most_tokens`."""
         deadline = time.monotonic() + self.settings.timeout_seconds
         request = _request(analysis, self.settings)
         conversation = PlannerConversation(self.endpoint, self.prompts, question, "", request, deadline, spare_tokens=0)
@@ -129,7 +133,7 @@ class LessonsModel:
 
 
 def lessons_question(analysis: Analysis, settings: PlanSettings) -> Question:
-    """Return the question for the lessons of a conversation, with its cards."""
+    """Return the question that asks for the lessons of a conversation. It shows the turns as cards (excerpts)."""
     turns = list(analysis.evidence.turns.values())
     cards = turn_cards(_request(analysis, settings), turns, CARDS_TOKENS, mark_pinned=False)
     values = {"cards": "\n".join(card.text for card in cards)}
@@ -137,10 +141,11 @@ def lessons_question(analysis: Analysis, settings: PlanSettings) -> Question:
 
 
 def review_question(candidates: str) -> Question:
-    """Return the question which of the `candidates`, as text, should stay."""
+    """Return the question that asks which of `candidates` (a list of lessons as text) should stay."""
     return Question(Scope(()), {"candidates": safe_text(candidates)}, "review", entries=False)
 
 
 def _request(analysis: Analysis, settings: PlanSettings) -> PlanRequest:
-    """Return a request without task and with the history's own size as its target, for cards of all turns."""
+    """Return a plan request for `analysis`, because making cards and asking a model need one. It has no task, and all
+    turns fit its target."""
     return PlanRequest(analysis, "", "", max(1, analysis.tokens), settings, time.time())

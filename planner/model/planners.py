@@ -1,7 +1,7 @@
 """Planners that ask a model: directly (`ModelPlanner`), or through another program with a login (`RelayedPlanner`).
 
-A model is asked after the agent's own cached request, the *prefix*, where that is possible, and else with turn cards.
-Its short answers become one `Proposal` for selection and guards.
+If possible, the question is added to the agent's own last request (the *prefix*), which the provider has in its cache;
+else the model reads *cards*, excerpts of the turns. Its answers become one `Proposal` about what to keep.
 """
 
 from __future__ import annotations
@@ -29,29 +29,32 @@ from planner.reading.tokens import names_provider
 from planner.rules import RulesPlanner
 
 PREFIX_SHARE = 0.6
-"""Share of the remaining time for the question after the agent's prefix; the rest is for cards if that fails."""
+"""Share of the remaining time for a question that is added to the agent's cached request (the prefix). The rest is for
+questions with cards, if that one fails."""
 
 AskAfterPrefix = Callable[[QuestionBasis, Prompts], AskedOutcome | str]
-"""Asks after the agent's prefix. Returns the outcome, or the reason for not asking; empty if there is no prefix."""
+"""Function that adds a question to the agent's cached request (the prefix). It returns the outcome, or the reason why
+it did not ask; an empty reason if there is no such request."""
 AskByCards = Callable[[Sequence[Question], QuestionBasis, Prompts], list[AskedOutcome]]
-"""Asks questions with cards, and returns their outcomes in order."""
+"""Function that asks questions with cards (excerpts of turns), and returns their outcomes in order."""
 
 
 @dataclass(frozen=True)
 class ModelPlanner:
-    """Plans by asking a model."""
+    """Planner that asks a model which turns to keep, summarize, replace or drop."""
 
     client: Any = None
-    """Client: ``anthropic.Anthropic``, ``AsyncAnthropic`` (only its address and key are used), an instructor client, or
-    an `Account`. None: the agent's client, unless it is unknown or the model names a provider; else the SDK's settings
-    from the environment."""
+    """Client that sends the questions: ``anthropic.Anthropic``, ``AsyncAnthropic`` (only its address and key are used),
+    an instructor client, or an `Account`. With None, the agent's client is used; if that is unknown or `model` names a
+    provider, a new client with the credentials in the environment."""
     model: str | None = None
-    """Claude model, ``provider/model`` for others by instructor's strings, or None: `DEFAULT_MODEL`."""
+    """Name of a Claude model, or ``provider/model`` as instructor writes it; None for `DEFAULT_MODEL`."""
     prompts_dir: str | Path | None = None
-    """Folder of prompts that replace the packaged ones."""
+    """Folder with the user's own prompts, each of which replaces the packaged one of the same name."""
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """Plan ``request.history``; the rules rank turns that the model leaves out or gets wrong.
+        """Ask the model about ``request.history`` and return its choices; rules judge the turns that it leaves out or
+        gets wrong.
 
         Raises:
             PlannerUnavailable: no question got a usable answer; the error has the cost.
@@ -62,7 +65,8 @@ class ModelPlanner:
         return _asked_proposal(request, load_prompts(self.prompts_dir), after_prefix, by_cards)
 
     def _after_prefix(self, deadline: float, basis: QuestionBasis, prompts: Prompts) -> AskedOutcome | str:
-        """Ask the agent's own model after its cached prefix, as `AskAfterPrefix`."""
+        """Add a question to the agent's last request, which is in the cache of its model's provider, and ask. Return
+        the outcome, or the reason why that is impossible (see `AskAfterPrefix`)."""
         request, agent = basis.request, basis.request.agent_request
         if agent is None:
             return ""
@@ -80,20 +84,23 @@ class ModelPlanner:
     def _by_cards(
         self, deadline: float, questions: Sequence[Question], basis: QuestionBasis, prompts: Prompts
     ) -> list[AskedOutcome]:
-        """Ask `questions`, as `AskByCards`. Tokens that the session may read beyond the first request of each question
-        are shared equally by the questions."""
+        """Ask `questions` with cards (excerpts of turns) and return their outcomes.
+
+        Each question has an equal share of the tokens that may be read for further requests, after unusable answers.
+        """
         request = basis.request
         first_requests = sum(question.tokens(prompts, request.counter) for question in questions)
         spare = request.input_left_tokens - first_requests - notes_tokens(basis, len(questions))
+        spare_of_each = spare / len(questions)
         client, agent = self.client, request.agent_request
         if client is None and agent is not None and not names_provider(self.model):
             client = agent.client
         with open_endpoint(client, self.model) as endpoint:
 
             def ask(some: Sequence[Question], notes: str) -> list[AskedOutcome]:
-                each = spare / len(questions)
                 conversations = [
-                    PlannerConversation(endpoint, prompts, one, notes, request, deadline, each) for one in some
+                    PlannerConversation(endpoint, prompts, question, notes, request, deadline, spare_of_each)
+                    for question in some
                 ]
                 return ask_all(conversations, deadline)
 
@@ -101,7 +108,8 @@ class ModelPlanner:
 
 
 def _over_limit(request: PlanRequest, cost: Callable[[], Usage]) -> str:
-    """Return the reason for not asking if `cost` is more than this plan may read; empty if it is not."""
+    """Return the reason for not asking if the question would read more tokens than the session allows; empty if it
+    would not. `cost` estimates the tokens and is called only if there is a limit."""
     left = request.input_left_tokens
     if math.isinf(left) or cost().read_tokens <= left:
         return ""
@@ -111,8 +119,8 @@ def _over_limit(request: PlanRequest, cost: Callable[[], Usage]) -> str:
 def _asked_proposal(
     request: PlanRequest, prompts: Prompts, after_prefix: AskAfterPrefix, by_cards: AskByCards
 ) -> Proposal:
-    """Return the proposal of a model that is asked by `after_prefix` or, without an answer there, by `by_cards`; the
-    rules rank turns that it leaves out.
+    """Ask a model, first by `after_prefix`, which is cheaper, and without a usable answer there by `by_cards`. Return
+    its choices as a proposal; rules judge the turns that it leaves out.
 
     Raises:
         PlannerUnavailable: no answer is usable.
@@ -136,10 +144,11 @@ def _asked_proposal(
 def _outcomes_in_order(
     questions: Sequence[Question], ask: Callable[[Sequence[Question], str], list[AskedOutcome]], basis: QuestionBasis
 ) -> list[AskedOutcome]:
-    """Return the outcomes of `questions`, in order. All but the last are asked in parallel, then the last with the
-    briefs of the others, so that the model that reads the newest turns writes the final brief.
+    """Ask `questions`, each about a part of the history, and return their outcomes in order.
 
-    `ask` asks some questions with such briefs (empty for none), and returns their outcomes.
+    All but the last are asked in parallel. The last one, about the newest turns, contains the briefs (pages of memory)
+    from the other answers, so that its answer has the brief of the whole history. `ask` asks some of the questions with
+    such briefs as text, which may be empty.
     """
     first = ask(questions[:-1], "") if len(questions) > 1 else []
     counter = basis.request.counter
@@ -148,7 +157,7 @@ def _outcomes_in_order(
 
 
 def _joined_brief(outcomes: Sequence[AskedOutcome]) -> str:
-    """Return all statements of the briefs of `outcomes`, under one set of headings."""
+    """Join the briefs (pages of memory) in `outcomes` into one page with each heading once."""
     lines = [line for outcome in outcomes if outcome.reading is not None for line in ("STATE", *outcome.reading.brief)]
     return brief_text(read_brief("\n".join(lines)))
 
@@ -162,10 +171,11 @@ def _merged(
     failed: Sequence[AskedOutcome] = (),
     notes: Sequence[str] = (),
 ) -> Proposal:
-    """Return the rules' proposal, changed by the choices, facts and brief in `outcomes`, which are in the order of the
-    history; without outcomes it is the rules' proposal.
+    """Merge the answers in `outcomes`, which are in the order of the history, into one proposal.
 
-    `failed`: outcomes of earlier questions, whose cost counts; `notes`: reasons for questions that were not asked.
+    It has the model's choices about turns, facts and brief (the page of memory), and the rules' own where the model has
+    none. `failed`: outcomes of questions that were asked before, whose cost counts, too; `notes`: reasons why other
+    questions were not asked.
 
     Raises:
         PlannerUnavailable: questions were asked, and none has an answer.
@@ -204,9 +214,11 @@ def _merged(
 
 
 def _read_turns(outcomes: Sequence[AskedOutcome], request: PlanRequest) -> dict[str, Any]:
-    """Return ``read_turns`` and ``unread_turns`` of a `Provenance`, after earlier planners and those of `outcomes`."""
+    """Return the fields of a `Provenance` that record what planner models have read, in earlier plans and now:
+    ``read_turns``, the number of turns up to the newest one read, and ``unread_turns``, the ids of those skipped."""
     read, _ = read_and_new(request, earlier_plan(request))
-    read_numbers = {turn.turn.number for turn in read}.union(*(one.reading.asked for one in outcomes if one.reading))
+    read_numbers = {turn.turn.number for turn in read}
+    read_numbers.update(*(outcome.reading.asked for outcome in outcomes if outcome.reading))
     last = min(max(read_numbers), len(request.evidence.turns) - 1)
     unread = tuple(f"t{number}" for number in range(1, last) if number not in read_numbers)
     return {"read_turns": last, "unread_turns": unread}
@@ -218,61 +230,63 @@ def _read_turns(outcomes: Sequence[AskedOutcome], request: PlanRequest) -> dict[
 
 @dataclass(frozen=True)
 class RelayedQuestion:
-    """Question that another program, which has a login, asks a model."""
+    """Question to a model that another program sends, because only that program has a login."""
 
     via: Literal["fork", "complete"]
-    """Way to ask: ``fork``, the agent's own model after the agent's transcript; ``complete``, in a separate request."""
+    """Way to ask: ``fork`` adds the prompt to a copy of the agent's conversation, so that the agent's own model reads
+    it; ``complete`` sends it in a separate request."""
     prompt: str
     system: str = ""
     model: str = ""
-    """Model to ask; empty: the agent's."""
+    """Model to ask; empty for the agent's."""
     max_tokens: int = 0
-    """Output limit of the answer; 0 leaves it to the asker."""
+    """Output limit of the answer; 0 leaves it to the program that asks."""
 
     @property
     def id(self) -> str:
-        """Id, equal for equal questions."""
+        """Id of the question, made from its content, so that an answer is found when planning starts again."""
         content = "\0".join((self.via, self.model, self.system, self.prompt))
         return f"{self.via}-{hashlib.sha256(content.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
 
 @dataclass(frozen=True)
 class RelayedAnswer:
-    """Answer to a relayed question."""
+    """Answer to a question that another program sent to a model."""
 
     text: str = ""
     usage: Usage = field(default_factory=Usage)
     failure: str = ""
-    """Reason why there is no text; empty if there is one."""
+    """Reason why there is no answer; empty if there is one."""
 
 
 class Unanswered(BaseException):
-    """Signal that `questions` must be asked, and planning started again with their answers.
+    """Signal that planning stops until another program has asked `questions`; then it starts again with their answers.
 
-    It is no failure: code that falls back to the rules planner must let it pass.
+    It is not an error, so it is no `Exception`: code that catches errors to plan by rules instead must let it pass.
     """
 
     def __init__(self, questions: Sequence[RelayedQuestion]) -> None:
-        """Store the questions without an answer."""
+        """Store the questions that have no answer yet."""
         super().__init__(f"{len(questions)} questions")
         self.questions = tuple(questions)
 
 
 @dataclass(frozen=True)
 class RelayedPlanner:
-    """Planner that uses answers which another program got from a model; raises `Unanswered` for missing ones."""
+    """Planner for a program that has no key: another program, with a login, asks the model and passes the answers here.
+    Raises `Unanswered` with the questions that have no answer yet."""
 
     answers: Mapping[str, RelayedAnswer] | Sequence[str]
     """Answers by the id of their question; or recorded texts, one for each of `rendered_prompts`, in order."""
     model: str = ""
-    """Model that is asked with cards; empty: `DEFAULT_MODEL`."""
+    """Model for questions with cards (excerpts of turns); empty for `DEFAULT_MODEL`."""
     agent_model: str = ""
-    """Model that answers after the agent's prefix."""
+    """Agent's own model, which answers if the question is added to a copy of the agent's conversation."""
     prefix_tokens: int = 0
-    """Tokens of the agent's last transcript, after which the question is asked; 0: cards are used."""
+    """Size of the agent's conversation, to a copy of which the question is added; 0 to ask with cards instead."""
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """Plan ``request.history``; the rules rank turns that the answers leave out.
+        """Return the choices in the answers about ``request.history``; rules judge the turns that they leave out.
 
         Raises:
             Unanswered: questions have no answer yet.
@@ -281,7 +295,8 @@ class RelayedPlanner:
         return _asked_proposal(request, load_prompts(), self._after_prefix, self._by_cards)
 
     def _after_prefix(self, basis: QuestionBasis, prompts: Prompts) -> AskedOutcome | str:
-        """Use the answer of the agent's own model after its prefix, as `AskAfterPrefix`."""
+        """Return the outcome of a question that another program adds to a copy of the agent's conversation, or the
+        reason why it is not asked (see `AskAfterPrefix`)."""
         if not self.prefix_tokens:
             return ""
         request, question = basis.request, RelayedQuestion("fork", prefix_question(basis, prompts))
@@ -293,21 +308,23 @@ class RelayedPlanner:
         return _outcome(answer, everything, request, self.agent_model, "not answered after the agent's prefix")
 
     def _by_cards(self, questions: Sequence[Question], basis: QuestionBasis, prompts: Prompts) -> list[AskedOutcome]:
-        """Use the recorded or relayed answers to `questions`, as `AskByCards`."""
+        """Return the outcomes of `questions` with cards (excerpts of turns), by the recorded or relayed answers."""
         request, model = basis.request, self.model or DEFAULT_MODEL
-        most, recorded = request.settings.max_output_tokens, _recorded(self.answers, len(questions))
+        most_tokens, recorded = request.settings.max_output_tokens, _recorded(self.answers, len(questions))
 
         def ask(some: Sequence[Question], notes: str) -> list[AskedOutcome]:
             relayed = [
-                RelayedQuestion("complete", one.text(prompts, notes), one.system(prompts), model, most) for one in some
+                RelayedQuestion("complete", question.text(prompts, notes), question.system(prompts), model, most_tokens)
+                for question in some
             ]
             if recorded is None:
                 answers = self._answers(relayed)
             else:
-                answers = [_recorded_answer(one, next(recorded), request) for one in relayed]
+                answers = [_recorded_answer(question, next(recorded), request) for question in relayed]
+            problem = f"planner model {model}: no answer for"
             return [
-                _outcome(answer, one.scope, request, model, f"planner model {model}: no answer for {one.scope.name}")
-                for one, answer in zip(some, answers, strict=True)
+                _outcome(answer, question.scope, request, model, f"{problem} {question.scope.name}")
+                for question, answer in zip(some, answers, strict=True)
             ]
 
         return _outcomes_in_order(questions, ask, basis)
@@ -322,7 +339,8 @@ class RelayedPlanner:
 
 
 def _recorded(answers: Mapping[str, RelayedAnswer] | Sequence[str], questions: int) -> Iterator[str] | None:
-    """Return an iterator over recorded texts, one for each question; None if `answers` have ids.
+    """Return an iterator over the recorded texts, one for each question, to take one when its question comes. Return
+    None if `answers` are not recorded texts but have the ids of their questions.
 
     Raises:
         PlannerUnavailable: there are more or fewer texts than `questions`.
@@ -335,14 +353,15 @@ def _recorded(answers: Mapping[str, RelayedAnswer] | Sequence[str], questions: i
 
 
 def _recorded_answer(question: RelayedQuestion, text: str, request: PlanRequest) -> RelayedAnswer:
-    """Return the recorded `text` as the answer to `question`, with an estimated usage."""
+    """Return the recorded `text` as the answer to `question`; its tokens are estimated, as nothing was sent."""
     count = request.counter.text
     read = count(question.system) + count(question.prompt)
     return RelayedAnswer(text, Usage(input_tokens=read, output_tokens=count(text), requests=1))
 
 
 def _outcome(answer: RelayedAnswer, scope: Scope, request: PlanRequest, model: str, problem: str) -> AskedOutcome:
-    """Return the outcome of `answer` about the turns of `scope`; if it is unusable, with `problem` as its error."""
+    """Read `answer`, which may be about the turns of `scope`, and return its outcome: the usable parts, or an error
+    with the text `problem` if there are none."""
     reading = None if answer.failure else read_answer(answer_in(answer.text), scope, request.now)
     if reading is not None and reading.is_usable:
         return AskedOutcome(reading, answer.usage, model, reading.notes(scope))
@@ -354,15 +373,17 @@ def rendered_prompts(
     request: PlanRequest, prompts_dir: str | Path | None = None, answers: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """Return the text of each question that a planner model would be asked for `request`: system prompt, then message.
+    A person can then ask a model by hand.
 
-    `answers`: answers to all questions but the last; the last question contains their briefs.
+    `answers`: answers to all questions but the last one, which contains the briefs (pages of memory) from them.
     """
     prompts, basis = load_prompts(prompts_dir), QuestionBasis.of(request)
-    texts, others = list[str](), iter(answers)
+    texts, next_answers = list[str](), iter(answers)
 
     def ask(some: Sequence[Question], notes: str) -> list[AskedOutcome]:
-        texts.extend(f"{one.system(prompts)}\n\n{one.text(prompts, notes)}" for one in some)
-        return [AskedOutcome(read_answer(answer_in(next(others, "")), one.scope, request.now), Usage()) for one in some]
+        texts.extend(f"{question.system(prompts)}\n\n{question.text(prompts, notes)}" for question in some)
+        read = [read_answer(answer_in(next(next_answers, "")), question.scope, request.now) for question in some]
+        return [AskedOutcome(reading, Usage()) for reading in read]
 
     questions, _ = plan_questions(basis, prompts)
     if questions:

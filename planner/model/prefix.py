@@ -1,8 +1,8 @@
-"""Asks the agent's own model after its last request, the *prefix*, which the provider has in its cache.
+"""Asks the agent's own model for a plan, cheaply, as the provider has the agent's last request in its cache.
 
-The agent's request is sent unchanged with one question added, so the model reads the whole history for the price of a
-cache read. Another model, tool choice, thinking mode or output format would lose the cache, so the answer is plain
-text. The answer never becomes part of the conversation.
+That request, the *prefix*, is sent again unchanged with one question at its end, so the model reads the whole history
+for the price of a cache read. Another model, tool choice, thinking mode or output format would lose the cache, so the
+answer is plain text. The answer never becomes part of the conversation.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from planner.reading.messages import cache_marks
 from planner.reading.tokens import model_family
 
 LONG_TTL_SECONDS = 3_600
-"""Time after each read for which a provider keeps a prefix marked with ``ttl: 1h``."""
+"""Seconds after each use for which a provider caches a request that is marked with ``ttl: 1h``."""
 
 
 def why_not_prefix(agent: AgentRequest, model: str | None) -> str:
-    """Return the reason why a question cannot use the cached prefix of the agent's request; empty if it can.
+    """Return why a question cannot be added to the agent's cached request without losing the cache; empty if it can.
 
-    `model`: the planner's model, None if the caller chose none.
+    `model`: the model that should answer; None for the agent's own.
     """
     body = agent.body
     if model is not None and model.removeprefix("anthropic/") != body.get("model"):
@@ -49,16 +49,17 @@ def why_not_prefix(agent: AgentRequest, model: str | None) -> str:
 
 
 def _drops_thinking(body: Mapping[str, Any]) -> bool:
-    """Return True if the request has manual thinking, which the API removes as soon as the user's words follow results
-    (source: Anthropic, "Prompt caching", what invalidates the cache)."""
+    """Return True if the API would remove the thinking from the agent's request when a question is added, and so lose
+    the cache. It does that with manual thinking, when the user's words follow results (source: Anthropic, "Prompt
+    caching", what invalidates the cache)."""
     thinking = body.get("thinking")
     enabled = isinstance(thinking, Mapping) and thinking.get("type") == "enabled"
     return enabled and model_family(str(body.get("model", ""))).thinks_manually
 
 
 def _ttl_seconds(body: Mapping[str, Any]) -> int:
-    """Return the seconds for which the provider caches the whole request: an hour if all cache marks demand that, else
-    five minutes; 0 without a mark."""
+    """Return the seconds for which the provider caches the whole request `body`: an hour if all its cache marks ask for
+    that, else five minutes; 0 without any mark."""
     marks = list(cache_marks([body, *(body.get(name) for name in ("tools", "system", "messages"))]))
     if not marks:
         return 0
@@ -66,10 +67,10 @@ def _ttl_seconds(body: Mapping[str, Any]) -> int:
 
 
 def request_behind_prefix(agent: AgentRequest, question: str, max_output_tokens: int) -> dict[str, Any]:
-    """Return the agent's body with `question` at its end; the agent's own lists and blocks stay unchanged.
+    """Return a copy of the agent's request body with `question` at its end, so that its cached part is the same.
 
-    If the last message is a user's (such as results), the question becomes its last block; otherwise, a message of its
-    own. A lower output limit than `max_output_tokens` is raised, as it is not part of the cache.
+    If the last message is a user's (such as tool results), the question becomes its last block; else a new message. An
+    output limit lower than `max_output_tokens` is raised, as it is not part of the cache.
     """
     messages = list(agent.body["messages"])
     block = {"type": "text", "text": question}
@@ -85,7 +86,8 @@ def request_behind_prefix(agent: AgentRequest, question: str, max_output_tokens:
 
 
 def prefix_question(basis: QuestionBasis, prompts: Prompts) -> str:
-    """Return the text of the question: what to answer, how long the answer may be, and an index of all turns."""
+    """Return the question to add to the agent's cached request: what to answer, how long the answer may be, and a list
+    of all turns with their ids, as the request itself has none."""
     return prompts.render(
         "prefix",
         choice_tokens(basis, basis.turns) > 0,
@@ -96,18 +98,20 @@ def prefix_question(basis: QuestionBasis, prompts: Prompts) -> str:
 
 
 def prefix_cost(request: PlanRequest, agent: AgentRequest, question: str) -> Usage:
-    """Return the usage of asking `question` after the prefix: its own tokens, and the agent's last request from the
-    cache."""
+    """Estimate the tokens of asking `question` after the agent's last request: those of the question are new, and those
+    of the request are read from the cache."""
     body, counter = agent.body, request.counter
     cached = counter.request(body["messages"], body.get("system"), body.get("tools"))
     return Usage(input_tokens=counter.text(question), cache_read_input_tokens=cached, requests=1)
 
 
 class PrefixQuestion(Asking):
-    """Question about the whole history after the agent's prefix, asked with the agent's client or account."""
+    """Question about the whole history that is added to the agent's own cached request (the prefix). It is sent with
+    the agent's client or account, because a cache belongs to an account."""
 
     def __init__(self, request: PlanRequest, agent: AgentRequest, text: str, deadline: float) -> None:
-        """Prepare to ask the question `text` after the request of `agent`, within `deadline` by the monotonic clock."""
+        """Prepare to send the request of `agent` with the question `text` added, before `deadline` (a time of the
+        monotonic clock)."""
         self.agent, self.text, self.deadline = agent, text, deadline
         meter = Meter(lambda _body: prefix_cost(request, agent, text), request.input_left_tokens)
         scope = Scope(list(request.evidence.turns.values()))
@@ -115,7 +119,8 @@ class PrefixQuestion(Asking):
         self.label = "not answered after the agent's prefix"
 
     def ask(self) -> AskedOutcome:
-        """Ask once and return the outcome, a failure if the answer is unusable. May raise an error of the SDK."""
+        """Ask once and return the outcome: what could be read from the answer, or a failure if it is unusable. May
+        raise an error of the SDK."""
         self.record(self._send())
         reading = read_answer(self.answer(), self.scope, self.request.now)
         if any(getattr(block, "type", "") == "tool_use" for block in getattr(self.last, "content", ())):
@@ -128,7 +133,7 @@ class PrefixQuestion(Asking):
         return self.failed(PlannerUnavailable(f"planner model {self.model}: {problem}", self.meter.usage))
 
     def _send(self) -> Any:
-        """Return the response to the agent's request with the question added."""
+        """Send the agent's request with the question added, and return the response."""
         from anthropic.types import Message
 
         body = request_behind_prefix(self.agent, self.text, self.request.settings.max_output_tokens)

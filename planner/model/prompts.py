@@ -1,7 +1,7 @@
-"""Prompts of a model: Markdown files that a person edits, with places for variables such as ``{{cards}}``.
+"""Loads the prompts for the planner model: Markdown files that a person can edit, with variables like ``{{cards}}``.
 
-Chooses each file (the user's before the packaged one), checks its variables, and escapes text from a history, which
-must not look like a part of a prompt.
+Chooses each file (the user's before the packaged one), checks its variables, and escapes text from a conversation, so
+that it cannot look like a part of a prompt.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ PROMPTS: Mapping[str, frozenset[str]] = {
     "mend": frozenset({"statements"}),
     "prefix": frozenset({"brief_rules", "index", "focus", "sizes"}),
 }
-"""Prompts by name, with the variables they must contain."""
+"""Names of all prompts, each with the variables that its file must contain."""
 
 TAGS: tuple[str, ...] = tuple(
     sorted((PROMPTS["plan"] - {"sizes", "cards"}) | {"history", "index", "statements", "candidates"})
 )
-"""Names of the tags around the parts of a prompt, such as ``<task>``; no text of a history can contain these tags."""
+"""Names of the tags around the parts of a prompt, such as ``<task>``. They are escaped in text from a conversation, so
+that it cannot end a part or begin another."""
 
 _TAG = re.compile(rf"<(?=\s{{0,9}}/?\s{{0,9}}(?:{'|'.join(TAGS)})\b)", re.IGNORECASE)
-"""Beginning of a possible boundary tag: ``</history>``, ``< Task``; not ``<tasks>`` or ``a < b``."""
+"""The ``<`` of what a model could read as one of `TAGS`: ``</history>``, ``< Task``; not ``<tasks>`` or ``a < b``."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
 _VARIABLE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _PART = re.compile(
@@ -45,29 +46,29 @@ _PART = re.compile(
     r"<!-- end -->(?:\n|$)",
     re.MULTILINE,
 )
-"""Part of a prompt that is only for questions with entries, or only for those without: ``<!-- brief alone -->``. No
-part contains the beginning of another."""
+"""Part of a prompt file that is sent only if the model is to judge turns (``<!-- with entries -->``), or only if it is
+to write the page of memory alone (``<!-- brief alone -->``). No part contains the beginning of another."""
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """Texts of all prompts, by name."""
+    """Texts of all prompts for the planner model, by name; `render` fills their variables."""
 
     texts: Mapping[str, str]
     files: Mapping[str, Path]
-    """File of each text, by name."""
+    """File that each text was read from, by the prompt's name."""
 
     @property
     def hash(self) -> str:
-        """``sha256:…`` over all names and texts."""
+        """Digest of all prompts (``sha256:…``), which a plan records so that it shows what its model was asked."""
         whole = "\0".join(f"{name}\0{self.texts[name]}" for name in sorted(self.texts))
         return "sha256:" + hashlib.sha256(whole.encode()).hexdigest()
 
     def render(self, name: str, entries: bool = True, /, **variables: str) -> str:
-        """Return prompt `name` with `variables` in its places. Their values are not searched for places.
+        """Return the prompt `name` with its variables replaced. A ``{{…}}`` in a value is not replaced.
 
-        With `entries`, the parts of the prompt for a brief alone are left out; without, those for entries. The rules
-        of the brief are a variable of every prompt.
+        With `entries`, the prompt asks for choices about turns and a brief (a page of memory); without, for a brief
+        alone. Every prompt may contain ``{{brief_rules}}``, the rules for writing a brief.
         """
         variables = {"brief_rules": self.texts["brief"], **variables}
         part = "with entries" if entries else "brief alone"
@@ -76,20 +77,22 @@ class Prompts:
 
 
 def safe_text(text: str) -> str:
-    """Return `text` as it may be in a prompt: `TAGS` are escaped, and control characters and line breaks other than
-    ``\\n`` become spaces. Lone surrogates, which no request can contain, become question marks."""
+    """Return `text`, which comes from a conversation, so that it can do no harm in a prompt: tags that the prompt uses
+    are escaped, control characters and line breaks other than ``\\n`` become spaces, and lone surrogates, which no
+    request can contain, become question marks."""
     text = text.encode("utf-8", "replace").decode()
     return _TAG.sub("&lt;", _CONTROL.sub(" ", text))
 
 
 def one_line(text: str, most_characters: int) -> str:
-    """Return `text` safe and on one line, its end cut off with ``…`` if it is longer than `most_characters`."""
+    """Return `text` as one line that is safe in a prompt; beyond `most_characters` it is cut, with ``…`` at its end."""
     line = " ".join(safe_text(text).split())
     return line if len(line) <= most_characters else line[: max(0, most_characters - 1)].rstrip() + "…"
 
 
 def packaged_folder() -> Path:
-    """Return the folder of the packaged prompts: inside the wheel, or beside the package in the source tree."""
+    """Return the folder of the prompts that this project ships: in an installed wheel it is inside the package, in the
+    source tree next to it."""
     inside = Path(__file__).parent.parent / "_prompts"
     return inside if inside.is_dir() else Path(__file__).parents[2] / "prompts"
 
@@ -124,7 +127,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _text(name: str, path: Path) -> str:
-    """Return the text of `path`; raise a SettingsError if it cannot be the prompt called `name`."""
+    """Read the prompt `name` from the file `path`; raise a SettingsError if it is empty or has wrong variables."""
     try:
         text = path.read_text("utf-8-sig").strip()
     except FileNotFoundError:

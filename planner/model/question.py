@@ -1,8 +1,8 @@
-"""Questions to the planner model with cards: one, or for a large history one for each *piece*, a run of its turns.
+"""Writes the questions to the planner model: one, or for a large history one for each *piece*, a run of its turns.
 
-Every question contains the latest request, the task, the user's words in other pieces, and what rules know about its
-turns. A later plan's question shows only new turns as cards, and asks for an update of the last brief. A question that
-would read more than the session allows is not asked.
+A question shows the turns as *cards* (excerpts), with the latest request, the task, the user's words in other pieces,
+and what rules found in the turns. Once there is a plan, only new turns are shown, and the model is to update the brief
+(the page of memory). A question that would read more than the session allows is not asked.
 """
 
 from __future__ import annotations
@@ -34,55 +34,57 @@ from planner.rules import rules_brief
 from planner.selection import brief_limit, least_tokens, recorded_turns
 
 REQUEST_CHARACTERS = 600
-"""Largest length of the latest request and of the task; the rest is on cards."""
+"""Largest length of the user's latest request, and of the task, at the top of a question. The cards show more of it."""
 NEIGHBOURS = 12
-"""Number of turns before and after a piece that its question lists."""
+"""Number of turns before and after a piece of the history that its question lists, one line each, as context."""
 WORDS_CHARACTERS, WORD_CHARACTERS = 6_000, 240
-"""Largest length of the user's words in other pieces, and of each statement in them."""
+"""Largest length of the part of a question with the user's words in other pieces, and of each statement there."""
 OUTCOMES_CHARACTERS = 6_000
-"""Largest length of the effects and outcomes, of which the newest stay: 400 to 1,000 tokens on six sessions. A later
-question has a third of it, as the brief has the rest."""
+"""Largest length of the part of a question with the outcomes and effects of tool calls, the newest ones if not all fit:
+400 to 1,000 tokens on six sessions. A question that updates a plan has a third of it, as the brief has the others."""
 CHOICES_TOKENS = 400
-"""Largest number of tokens for the list of earlier choices in a later question."""
+"""Largest number of tokens of the list of an earlier plan's choices, in a question that updates that plan."""
 WORDS_NEED, SENTENCES_NEED, LINES_NEED = 0.12, 0.076, 0.027
-"""Tokens of the brief for each token of speech, of prose in documents, and of other lines: together 3 to 5 % of agent
-sessions. With three quarters of that, briefs were no longer at a tenth than at a twentieth, and answered no more
-questions."""
+"""Tokens that a brief (page of memory) gets for each token of speech, of prose in documents, and of other lines:
+together 3 to 5 % of agent sessions. With three quarters of that, a brief for a tenth of the history was no longer than
+one for a twentieth, and answered no more test questions."""
 BRIEF_FLOOR_TOKENS, ENTRIES_FLOOR_TOKENS = 1_500, 300
-"""Smallest limits in tokens for the brief and for the entries of an answer, if the target leaves room."""
+"""Smallest limits in tokens for two parts of an answer, if the target leaves room: the brief (page of memory), and the
+lines with choices about turns."""
 BRIEF_OUTPUT_SHARE = 0.6
-"""Largest share of the output limit for the brief."""
+"""Largest share of the model's output limit that the brief (page of memory) may take."""
 LINE_TOKENS = 80
-"""Tokens of one line of the brief: 160 characters in English, 80 in Chinese. A model can count lines and imitate a
-length that it sees, but cannot count words."""
+"""Tokens of one line of the brief (page of memory): 160 characters in English, 80 in Chinese. The model gets its limit
+in lines, as it can count lines and imitate a length that it sees, but cannot count words."""
 DENSE_PROSE = 1.35
-"""Factor between the tokens of one character of a brief and of the conversation's prose: 1.25 to 1.45 in 24 answers
-about twelve sessions in three languages."""
+"""Tokens of one character of a brief (page of memory), as a multiple of those of the conversation's prose: 1.25 to 1.45
+in 24 answers about twelve sessions in three languages."""
 LEAST_NOTE_TOKENS = 0.3
-"""Smallest number of tokens of one character of a brief."""
+"""Smallest number of tokens that one character of a brief (page of memory) is taken to have."""
 SAMPLE_LINES = 400
-"""Number of lines of prose by which the tokens of a character are measured."""
+"""Number of lines of the conversation's prose on which the tokens of a character are measured."""
 ENTRIES_RATIO, TOKENS_AN_ENTRY = 0.004, 22
-"""Tokens of all entries for each token of the turns that an answer is about, and tokens of one entry or fact in the
-eight answers above. With the brief and the marks of JSON, an answer has 3 % of the tokens of its turns."""
+"""Size of the lines with choices in an answer: tokens of all of them for each token of the turns in question, and
+tokens of one, in eight answers. With brief and JSON marks, an answer has 3 % of the tokens of its turns."""
 MOST_FAILURES = 30
-"""Largest number of failures that a question lists, the newest ones."""
+"""Largest number of failed turns that a question lists for the brief, the newest ones."""
 CHOICE_SHARE = 0.5
-"""Share of the space beside the brief for turns and lines that the planner chooses; the rules fill the rest. In eleven
-answers at a tenth of the history the rules' lines answered as many questions as all choices of models."""
+"""Share of the target, without the brief, for turns and lines that the model chooses; rules fill the rest. In eleven
+plans for a tenth of the history, the lines chosen by rules answered as many test questions as those of models."""
 FRAME_TOKENS, LEAST_CHOICE_TOKENS = 240, 300
-"""Tokens of the text around the brief in the view; and the smallest space for which the model is asked for choices, as
-explaining them takes 900 tokens."""
+"""Tokens of the fixed text around the brief in the compacted list of messages; and the smallest space for which the
+model is asked to choose turns, as explaining that to it takes 900 tokens."""
 CHOSEN_ENTRY_TOKENS = 40
-"""Smallest number of tokens that one entry of an answer selects; a reference alone takes 30."""
+"""Smallest number of tokens that one line with a choice selects; a short text in place of a turn alone takes 30."""
 LATER_CARDS_TOKENS = 2_000
-"""Smallest budget in tokens for the cards of a later question."""
+"""Smallest token budget for the cards (excerpts of turns) in a question that updates a plan."""
 LEAST_CARDS_SHARE, LEAST_NEW_RATIO = 0.08, 3.0
-"""Smallest sizes for which a later question is asked: of its cards, as a share of the new turns' tokens; and of the new
-turns, as a multiple of the rest of the question, which every question costs again. With these, a question is due after
-the content of three or four calls."""
+"""Smallest sizes for which a plan is updated by a model: of the cards (excerpts), as a share of the new turns' tokens;
+and of the new turns, as a multiple of the question's other text, which every question costs again. With these, a
+question is due after the content of three or four calls."""
 CARD_TRIES = 3
-"""Number of attempts to make cards, each with a smaller budget, as headers and required lines may exceed it."""
+"""Number of attempts to make cards (excerpts of turns) that fit. Each has a smaller budget, because headers and
+required lines may exceed it."""
 
 _MENTIONS_COMMIT = re.compile(r"\bcommitted\b|\bcommits? \W{0,3}[0-9a-f]{7}", re.IGNORECASE)
 """Report of a commit: ``Committed and pushed``, ``commit `a1b2c3d` ``; not ``commit this when it passes``."""
@@ -90,21 +92,22 @@ _MENTIONS_COMMIT = re.compile(r"\bcommitted\b|\bcommits? \W{0,3}[0-9a-f]{7}", re
 
 @dataclass(frozen=True)
 class QuestionBasis:
-    """Facts about a request that all its questions share."""
+    """Values that all questions for one plan share: what the model has read before, and what stays in any case."""
 
     request: PlanRequest
     earlier: CompactionPlan | None
-    """Plan to update; None for the first."""
+    """Plan to update; None for the first plan of a conversation."""
     read: Sequence[TurnEvidence]
-    """Turns that a planner has read for the earlier plan."""
+    """Turns that a planner model has read for the earlier plan."""
     new: Sequence[TurnEvidence]
-    """All other turns."""
+    """All other turns, which the questions show."""
     least_tokens: int
-    """Tokens of the live tail and pinned parts, which stay whatever a planner decides."""
+    """Tokens that stay whatever the model decides: newest messages that the agent has not answered, and pinned
+    lines."""
 
     @classmethod
     def of(cls, request: PlanRequest) -> QuestionBasis:
-        """Return the basis of a request."""
+        """Collect the values for the questions about `request`."""
         earlier = earlier_plan(request)
         return cls(request, earlier, *read_and_new(request, earlier), least_tokens(request))
 
@@ -115,12 +118,13 @@ class QuestionBasis:
 
     @property
     def focus(self) -> str:
-        """Caller's focus in the form for prompts."""
+        """Caller's wish what to keep in particular, as text that is safe in a prompt."""
         return safe_text(self.request.focus).strip() or "(nothing in particular)"
 
     @lazy_property
     def line_characters(self) -> int:
-        """Number of characters in a line of `LINE_TOKENS` in the language of the conversation, rounded to tens."""
+        """Number of characters that a line of the brief (page of memory) has in the language of the conversation, to
+        the nearest ten, so that it takes `LINE_TOKENS`."""
         spoken = (
             line.text for turn in self.turns for part in ("user", "assistant") for line in turn.lines.of_part(part)
         )
@@ -130,10 +134,11 @@ class QuestionBasis:
 
     @lazy_property
     def statements_by_rules(self) -> Sequence[PageStatement]:
-        """Statements of the rules' brief, without the latest request: outcomes and effects of calls, calls that wait or
-        run, open tasks, and addresses; and if files were changed and nothing mentions a commit, a statement on that."""
-        evidence = self.request.evidence
-        by_rules = [one for one in read_brief(rules_brief(evidence)) if one.heading not in ("REQUEST", "NOTES")]
+        """Statements that rules make from the history, to show the model facts it can rely on: outcomes and effects of
+        tool calls, calls that wait or run, open tasks, and addresses. If files were changed and nothing mentions a
+        commit, one statement is about that."""
+        evidence, left_out = self.request.evidence, ("REQUEST", "NOTES")
+        by_rules = [statement for statement in read_brief(rules_brief(evidence)) if statement.heading not in left_out]
         if changed_files(evidence) and not _mentions_commits(evidence):
             by_rules.append(PageStatement("STATE", "no commit shows", (next(reversed(evidence.turns)),)))
         return by_rules
@@ -141,52 +146,56 @@ class QuestionBasis:
 
 @dataclass(frozen=True)
 class Question:
-    """One request to the planner model."""
+    """One question to the planner model: a prompt, and the texts that fill its variables."""
 
     scope: Scope
     """Turns that the answer may be about."""
     values: Mapping[str, str]
-    """Texts for the ``{{places}}`` of its prompt, by name."""
+    """Texts for the variables of the prompt, such as ``{{cards}}``, by name."""
     name: Literal["plan", "update", "learn", "review"] = "plan"
-    """Name of that prompt."""
+    """Name of the prompt."""
     entries: bool = True
-    """True if the question asks for entries about turns, not only for the brief."""
+    """True if the model is to choose turns; False if it is to write only the brief (page of memory)."""
     secrets: Secrets = NO_SECRETS
-    """Secrets of the history, which are removed from all texts, even where a card shows only a part of one."""
+    """Secrets in the conversation. They are removed from all texts, even where only a part of one is shown."""
 
     def system(self, prompts: Prompts) -> str:
-        """Return the system prompt."""
+        """Return the system prompt of the question."""
         name = "system" if self.name in ("plan", "update") else f"{self.name}_system"
         return prompts.render(name, self.entries)
 
     def text(self, prompts: Prompts, notes: str = "") -> str:
-        """Return the user message; `notes`: briefs that were written for other pieces of the history."""
+        """Return the user message of the question. `notes`: briefs (pages of memory) that the model wrote for other
+        parts of the history."""
         brief = "\n".join(part for part in (self.shown.get("brief"), redact(safe_text(notes), self.secrets)) if part)
         return prompts.render(self.name, self.entries, **{**self.shown, "brief": brief or "(none yet)"})
 
     @lazy_property
     def shown(self) -> Mapping[str, str]:
-        """Values without secrets, as the planner's provider may not be the agent's."""
+        """Texts for the variables of the prompt, without secrets, because they may go to another provider than the
+        agent's."""
         shown: Mapping[str, str] = redact(self.values, self.secrets)
         return shown
 
     def tokens(self, prompts: Prompts, counter: TokenCounter, notes: str = "") -> int:
-        """Return the tokens that the model reads."""
+        """Return the tokens that the model reads for the question, with `notes` as in `text`."""
         return counter.text(self.system(prompts)) + counter.text(self.text(prompts, notes))
 
 
 class PlannedQuestions(NamedTuple):
-    """Questions to ask for a plan, or the reason for asking none."""
+    """Questions to ask the model for a plan, or the reason why it is not asked."""
 
     questions: tuple[Question, ...]
     why_not: str
-    """Empty if there are questions."""
+    """Reason why the model is not asked; empty if there are questions."""
 
 
 def plan_questions(basis: QuestionBasis, prompts: Prompts) -> PlannedQuestions:
-    """Return the questions about a history, in its order, each with cards of about ``settings.piece_tokens`` at most.
+    """Divide the turns that are to be judged among questions of about ``settings.piece_tokens`` each, in the order of
+    the history.
 
-    Nothing is asked if only the live tail is new, or if the session's planners may not read enough of what is new.
+    No question is asked if only messages are new that the agent has not answered yet, or if the session's token limit
+    for planning does not allow enough.
     """
     request, turns = basis.request, basis.new
     if all(turn.turn.live for turn in turns):
@@ -208,13 +217,14 @@ def plan_questions(basis: QuestionBasis, prompts: Prompts) -> PlannedQuestions:
 
 
 def notes_tokens(basis: QuestionBasis, questions: int) -> int:
-    """Return the tokens to reserve, in the last of this number of questions, for the briefs of the others."""
+    """Return the tokens to reserve in the last question for the briefs (pages of memory) in the answers to the others.
+    `questions`: number of questions."""
     return (questions - 1) * brief_tokens(basis, basis.turns) if questions > 1 else 0
 
 
 def _cards_budget(basis: QuestionBasis, around_tokens: int) -> int | str:
-    """Return the budget in tokens for the cards of all new turns, or the reason why nothing is asked. `around_tokens`:
-    size of the text around the cards, which each question has."""
+    """Return how many tokens the cards (excerpts) of all new turns may take, or a text why the model is not asked.
+    `around_tokens`: size of a question without its cards."""
     settings, left = basis.request.settings, basis.request.input_left_tokens
     new_tokens = _tokens(basis.new)
     if basis.earlier is not None:
@@ -240,7 +250,8 @@ def _tokens(turns: Sequence[TurnEvidence]) -> int:
 
 
 def _split(cards: Sequence[Card], most_tokens: int) -> Iterator[Sequence[Card]]:
-    """Yield the cards in runs of about the same size, each within `most_tokens` unless a single card is larger."""
+    """Split `cards` (excerpts of turns) into groups of about equal size for separate questions. A group has at most
+    `most_tokens`, unless a single card has more."""
     whole = sum(card.tokens for card in cards)
     largest = max((card.tokens for card in cards), default=0)
     most_tokens = min(most_tokens, whole // max(1, math.ceil(whole / most_tokens)) + largest // 2)
@@ -257,10 +268,11 @@ def _split(cards: Sequence[Card], most_tokens: int) -> Iterator[Sequence[Card]]:
 
 
 def _question(basis: QuestionBasis, turns: Sequence[TurnEvidence], cards: Sequence[Card] = ()) -> Question:
-    """Return the question about `turns`, shown by `cards`; without cards only the text around them, to measure it.
+    """Return the question about `turns`, which `cards` (excerpts) show. Without cards, it serves to measure the text
+    around them.
 
-    A first plan's question also has the user's words in other pieces, and lists neighbouring turns. The question with
-    the last turns asks for the brief of the whole history.
+    In a first plan it also has the user's words in other parts of the history, and lists neighbouring turns. If it has
+    the last turns, it asks for the brief (page of memory) of the whole history.
     """
     request, earlier, all_turns = basis.request, basis.earlier, basis.turns
     scope = Scope(turns, basis.read)
@@ -291,8 +303,8 @@ def _question(basis: QuestionBasis, turns: Sequence[TurnEvidence], cards: Sequen
 
 
 def _piece_sizes(basis: QuestionBasis, scope: Scope, brief: str, *, is_last: bool) -> str:
-    """Return `sizes_text` for a question about `scope`, with sentences on the part of the history on its cards, the
-    folder of relative paths, and the length of the present `brief`."""
+    """Return the part of a question that states sizes: those of `sizes_text`, and which part of the history its cards
+    show, the folder of relative paths, and the length of the present `brief` (page of memory)."""
     evidence, here = basis.request.evidence, _tokens(scope.turns)
     text = sizes_text(basis, basis.turns if is_last else scope.turns)
     if here < evidence.tokens:
@@ -304,8 +316,8 @@ def _piece_sizes(basis: QuestionBasis, scope: Scope, brief: str, *, is_last: boo
 
 
 def sizes_text(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> str:
-    """Return sentences for a model on the size of the conversation, of the part that may stay, and of an answer about
-    `turns`. A model can count lines and entries, so the answer is measured in them."""
+    """Return sentences that state for the model how large the conversation is, how much of it may stay, and how long
+    its answer about `turns` may be. The limits are in lines and entries, which a model can count."""
     request, least, brief = basis.request, basis.least_tokens, brief_tokens(basis, turns)
     whole = request.evidence.tokens
     stay, lines = min(whole, request.target_tokens), max(1, round(brief / LINE_TOKENS))
@@ -328,7 +340,8 @@ def sizes_text(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> str:
 
 
 def _effects_sentence(basis: QuestionBasis) -> str:
-    """Return a sentence on the effects that are added to any brief."""
+    """Return a sentence for the model on the effects (things sent, booked, paid, …) that rules add to its page of
+    memory, so that it does not write them again."""
     turn_ids = recorded_turns(basis.request, basis.least_tokens)
     if not turn_ids:
         return "No effect of the list below is added by itself: write those that matter."
@@ -337,8 +350,8 @@ def _effects_sentence(basis: QuestionBasis) -> str:
 
 
 def _failures_sentence(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> str:
-    """Return sentences with the failures of `turns`, and the later successes of failed actions, that the brief is to
-    state; empty without failures. Refusals of the user are left out, as their words stay."""
+    """Return sentences for the model with the failed turns that its page of memory is to mention, and the turns where a
+    failed action succeeded later. Empty without failures. Refusals by the user are not listed, as their words stay."""
     failed = [
         turn.turn.id
         for turn in turns
@@ -357,7 +370,8 @@ def _failures_sentence(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> s
 
 
 def choice_tokens(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> int:
-    """Return how many tokens of turns and lines an answer about `turns` may choose; 0 if it is to be a brief alone."""
+    """Return how many tokens of turns and lines the model may choose in an answer about `turns`. It is 0 if there is so
+    little space that the model only writes the brief (page of memory)."""
     request = basis.request
     stay = min(request.evidence.tokens, request.target_tokens)
     free = stay - basis.least_tokens - brief_tokens(basis, turns) - FRAME_TOKENS
@@ -366,8 +380,8 @@ def choice_tokens(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> int:
 
 
 def brief_tokens(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> int:
-    """Return the longest brief, in tokens, that an answer about `turns` may have: as their content needs, within the
-    output limit and their share of the space in the target."""
+    """Return the limit in tokens for the brief (page of memory) in an answer about `turns`: as much as their content
+    needs, within the model's output limit and the turns' share of the target."""
     request = basis.request
     room = brief_limit(request, basis.least_tokens) * _tokens(turns) / max(1, request.evidence.tokens)
     need = sum(turn.once(_need) for turn in turns if not turn.superseded_by) * request.counter.scale
@@ -375,7 +389,7 @@ def brief_tokens(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> int:
 
 
 def _need(turn: TurnEvidence) -> float:
-    """Return the raw tokens that a brief needs for the content of `turn`."""
+    """Return how many raw tokens the brief (page of memory) needs for the content of `turn`."""
     tokens = 0.0
     for line in turn.lines.to_read():
         if line.number not in turn.boilerplate_lines:
@@ -390,7 +404,8 @@ def _most_brief(request: PlanRequest) -> int:
 
 
 def _mentions_commits(evidence: Evidence) -> bool:
-    """Return True if a call may have made a commit, or the user, the agent or an earlier summary mentions one."""
+    """Return True if a tool call may have made a git commit, or if a text mentions one. Otherwise the model is shown
+    that there is no sign of a commit."""
     turns = evidence.turns.values()
     calls = (call for turn in turns for call in turn.calls)
     lines = (line for turn in turns for line in turn.lines.of_sources("user", "agent", "planner"))
@@ -401,8 +416,8 @@ def _mentions_commits(evidence: Evidence) -> bool:
 
 
 def _latest_request(turns: Sequence[TurnEvidence]) -> str:
-    """Return the user's last message with its turn id and the number of turns since. If it is a short reply, the option
-    or question that it answers is added."""
+    """Return the user's last message for the model, with its turn id and the number of turns since. If it is a short
+    reply, such as "yes, the second", the option or question that it answers is added."""
     turn = next((turn for turn in reversed(turns) if turn.user_lines), None)
     if turn is None:
         return "(none)"
@@ -416,7 +431,8 @@ def _latest_request(turns: Sequence[TurnEvidence]) -> str:
 
 
 def _task(request: PlanRequest) -> str:
-    """Return the caller's task on one line; if it is a host's text, the user's first message."""
+    """Return the caller's task on one line. If the task is a text that the agent's host program wrote, return the
+    user's first message instead."""
     task = request.task
     if is_host_text(task):
         turn = next((turn for turn in request.evidence.turns.values() if turn.user_lines), None)
@@ -425,8 +441,8 @@ def _task(request: PlanRequest) -> str:
 
 
 def _typed_words(turns: Sequence[TurnEvidence]) -> str:
-    """Return the words that the user typed in `turns`, one statement a line, in order. If not all fit, the newest turns
-    are preferred; one message takes at most a quarter of the space."""
+    """Return what the user typed in `turns`, one statement a line, in order, each with its turn id. If not all fit in
+    `WORDS_CHARACTERS`, the newest turns go first; one turn takes at most a quarter of the space."""
     lines_by_turn: list[list[str]] = []
     room = WORDS_CHARACTERS
     for turn in reversed(turns):
@@ -443,10 +459,10 @@ def _typed_words(turns: Sequence[TurnEvidence]) -> str:
 
 
 def _newest_about(scope: Scope, page: Sequence[PageStatement], characters: int) -> str:
-    """Return the statements of `page` that cite turns of `scope`, one a line; the newest if not all fit in
-    `characters`."""
+    """Return those of the statements in `page` that cite turns of `scope`, one a line. If not all fit in `characters`,
+    return the newest ones."""
     number = {turn.turn.id: turn.turn.number for turn in scope.turns}
-    last_cited = [max((number.get(turn_id, 0) for turn_id in one.turns), default=0) for one in page]
+    last_cited = [max((number.get(turn_id, 0) for turn_id in statement.turns), default=0) for statement in page]
     lines: dict[int, str] = {}
     for at in sorted(range(len(page)), key=lambda at: -last_cited[at]):
         line = one_line(page[at].line.removeprefix("- "), characters)
