@@ -259,7 +259,7 @@ def _grounded(statement: PageStatement, evidence: Evidence) -> tuple[PageStateme
 def _missing(text: str, turn_ids: Sequence[str], evidence: Evidence) -> list[str]:
     """Return the names in `text` that none of the turns contains; without turns, all its names."""
     cited = [evidence.turns[turn_id] for turn_id in turn_ids]
-    missing_by_turn = [_missing_in(text, turn) for turn in cited] or [invented(text, None)]
+    missing_by_turn = list(map(partial(_missing_in, text), cited)) or [invented(text, None)]
     return [name for name in missing_by_turn[0] if all(name in missing for missing in missing_by_turn)]
 
 

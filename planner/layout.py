@@ -22,7 +22,6 @@ from planner.placeholders import (
     guide_text,
     history_key,
     line_numbers,
-    media_marks,
     note_parts,
     preview_text,
 )
@@ -73,7 +72,7 @@ def lay_out(
     """
     history, evidence, counter = analysis.history, analysis.evidence, analysis.counter
     entries = {
-        turn.id: entry_text(evidence, decisions[turn.id], evidence.turns[turn.id].once(media_marks, history))
+        turn.id: entry_text(evidence, decisions[turn.id], history)
         for turn in history.turns
         if not turn.live and decisions[turn.id].strategy != "keep"
     }

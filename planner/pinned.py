@@ -132,7 +132,7 @@ def _successes(analysis: Analysis) -> dict[str, frozenset[int]]:
     for turn_id, call_number in retried(analysis.evidence).values():
         turn = turns[turn_id]
         call = turn.calls[call_number]
-        shown = {turn.lines_of(call.block)[0].number, *turn.outcomes[call_number].lines}
+        shown = {turn.lines.of_block(call.block)[0].number, *turn.outcomes[call_number].lines}
         lines[turn_id] = lines.get(turn_id, frozenset()) | shown
     return lines
 
@@ -181,7 +181,7 @@ def _preview(turn: TurnEvidence, most: int) -> frozenset[int]:
     long_blocks = {call.result_block for call in turn.calls}
     long_blocks |= {text.block for text in turn.lines.texts if text.part == "user" and text.source != "document"}
     shown = {line.number for line in turn.lines.outside(long_blocks)}
-    for lines in map(turn.lines_of, long_blocks):
+    for lines in map(turn.lines.of_block, long_blocks):
         shown.update(line.number for line in (*lines[:most], *lines[::-1][:most]))
     return frozenset(shown)
 

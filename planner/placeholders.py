@@ -99,8 +99,8 @@ def _looks_like_frame(opening: str, after: str) -> bool:
     if opening == "<" and after.isascii() and "\x1b" not in after:
         return False  # plain text has no hidden characters: `_FRAME` decides
     shown = unicodedata.normalize("NFKD", without_escapes(after))
-    kinds = ((character, unicodedata.category(character)) for character in shown)
-    plain = "".join("-" if kind == "Pd" else character for character, kind in kinds if kind not in _UNSEEN)
+    category = unicodedata.category
+    plain = "".join("-" if kind == "Pd" else one for one in shown if (kind := category(one)) not in _UNSEEN)
     return _FRAME.match(f"<{plain}") is not None
 
 
@@ -143,7 +143,7 @@ def argument_lines(turn: TurnEvidence) -> Mapping[int, Call]:
     that continue it."""
     calls: dict[int, Call] = {}
     for call in turn.calls:
-        first, *others = turn.lines_of(call.block)
+        first, *others = turn.lines.of_block(call.block)
         calls.update((line.number, call) for line in (first, *takewhile(attrgetter("continues"), others)))
     return calls
 
@@ -173,9 +173,9 @@ def _is_doubtful(turn: TurnEvidence) -> bool:
     return any(one.is_doubtful for one in turn.outcomes) and not (admits or turn.once(_failed_calls))
 
 
-def entry_text(evidence: Evidence, decision: TurnDecision, media: Sequence[str] = ()) -> str:
-    """Return the entry of one turn; empty for a dropped turn. `media`: marks of its images and documents. The last
-    entry of each turn is reused as long as the decision and the evidence of the turn are the same."""
+def entry_text(evidence: Evidence, decision: TurnDecision, history: History) -> str:
+    """Return the entry of one turn of `history`; empty for a dropped turn. The last entry of each turn is reused as
+    long as the decision and the evidence of the turn are the same."""
     if decision.strategy == "drop":
         return ""
     turn = evidence.turns[decision.turn_id]
@@ -183,7 +183,7 @@ def entry_text(evidence: Evidence, decision: TurnDecision, media: Sequence[str] 
     basis = decision.strategy, decision.summary, decision.excerpts, decision.failed_approach, evidence_parts
     cached = evidence.entries.get(decision.turn_id)
     if cached is None or cached.basis != basis:
-        cached = WrittenEntry(basis, _new_entry(evidence, decision, media))
+        cached = WrittenEntry(basis, _new_entry(evidence, decision, turn.once(media_marks, history)))
         evidence.entries[decision.turn_id] = cached
     return cached.text
 
@@ -289,7 +289,7 @@ class _Entry:
     def call_with_lines(self, call: Call, arguments: Sequence[Line], result: Sequence[Line]) -> Iterator[str]:
         """Yield the line of a call, then other lines of its `arguments`, lines of its `result`, and the user's words
         in the result."""
-        first_number = self.turn.lines_of(call.block)[0].number
+        first_number = self.turn.lines.of_block(call.block)[0].number
         argument_line = next((line for line in arguments[:1] if line.number == first_number), None)
         yield self.call_line_with_outcome(call, argument_line, result)
         others = arguments if argument_line is None else arguments[1:]
@@ -359,7 +359,7 @@ def with_gaps(lines: Sequence[Line]) -> str:
 def preview_text(turn: TurnEvidence, block: int | None, chosen: set[int], restore_tool: str) -> str:
     """Return the text that replaces a block of the live tail that is too large. It has the lines numbered `chosen`, the
     number of the others, and how to get them. `restore_tool`: the agent's tool for that; empty without one."""
-    lines = turn.lines_of(block)
+    lines = turn.lines.of_block(block)
     shown = turn.lines.chosen(chosen, block)
     text = clean(with_gaps(shown))
     cure = f'; {restore_tool}("{turn.turn.id}") returns all' if restore_tool else f"; stored whole as {turn.turn.id}"

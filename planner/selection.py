@@ -276,7 +276,7 @@ class _Selecting:
         counter, turn = self.request.counter, self.turns[decision.turn_id]
         if decision.strategy == "keep":
             return turn.tokens / counter.scale + (0 if turn.turn.live else KEPT_RAW_TOKENS)
-        text = self._entry(decision)
+        text = entry_text(self.request.evidence, decision, self.request.history)
         return counter.raw(text + "\n") + 1 if text else 0
 
     def take_asked(self, left: float) -> float:
@@ -343,9 +343,10 @@ class _Selecting:
             lines_of_turns, later_picks = self._fitting(room, picks)
             decisions_before = {turn_id: self.chosen[turn_id] for turn_id in lines_of_turns}
             costs_before = {turn_id: self.costs[turn_id] for turn_id in lines_of_turns}
-            additional = sum(self._grow(decisions_before[turn_id], lines) for turn_id, lines in lines_of_turns.items())
+            additional = self._grow(decisions_before, lines_of_turns)
             if additional <= left:
-                left -= additional + self._leave_out_repeats(kept_texts, decisions_before)
+                fewer_lines = self._without_repeated_lines(kept_texts, decisions_before)
+                left -= additional + self._grow(decisions_before, fewer_lines)
                 picks, room = later_picks, left
                 continue
             self.chosen |= decisions_before
@@ -374,10 +375,14 @@ class _Selecting:
             lines_of_turns[pick.turn_id] = lines
         return lines_of_turns, picks[count:]
 
-    def _grow(self, before: TurnDecision, lines: set[int]) -> float:
-        """Give a turn the decision `before`, with `lines` as its only excerpts; return the change in raw tokens."""
-        update = {"strategy": "summarize", "excerpts": ranges_of(lines)} if lines else {}
-        return self._choose(before.model_copy(update=update))
+    def _grow(self, before: Mapping[str, TurnDecision], lines_of_turns: Mapping[str, set[int]]) -> float:
+        """Give the turns of `lines_of_turns` their decisions `before`, with these lines as their only excerpts. Return
+        the change in raw tokens."""
+        additional = 0.0
+        for turn_id, lines in lines_of_turns.items():
+            update = {"strategy": "summarize", "excerpts": ranges_of(lines)} if lines else {}
+            additional += self._choose(before[turn_id].model_copy(update=update))
+        return additional
 
     def _head_tokens(self, turn_id: str) -> float:
         """Return the average raw tokens of the line of one call of a turn; without calls, of the turn's first words."""
@@ -401,7 +406,8 @@ class _Selecting:
 
     def _note_heads(self, kept_texts: KeptTexts, turn_id: str) -> None:
         """Add the lines of calls in a turn's entry to `kept_texts`, with the owner ``> t12``."""
-        for head in filter(_HEAD.match, self._entry(self.chosen[turn_id]).split("\n")):
+        entry = entry_text(self.request.evidence, self.chosen[turn_id], self.request.history)
+        for head in filter(_HEAD.match, entry.split("\n")):
             kept_texts.add_text(head, f"> {turn_id}")
 
     def _shown_line(self, turn_id: str, number: int) -> _ShownLine:
@@ -411,9 +417,9 @@ class _Selecting:
         names = self.request.relevance.names_in(turn_id, number - 1, number) or [one_line(text)]
         return _ShownLine(turn_id, number, text, names)
 
-    def _leave_out_repeats(self, kept_texts: KeptTexts, before: Mapping[str, TurnDecision]) -> float:
-        """Remove lines that were added since the decisions `before` and only repeat kept text. Of two such lines the
-        shorter one is removed. Return the change in raw tokens."""
+    def _without_repeated_lines(self, kept_texts: KeptTexts, before: Mapping[str, TurnDecision]) -> dict[str, set[int]]:
+        """Return the remaining lines of each turn that loses lines, because these were added since the decisions
+        `before` and only repeat kept text. Of two such lines the shorter one is lost."""
         added: list[_ShownLine] = []
         kept = {turn_id: line_numbers(old.excerpts, len(self.turns[turn_id].lines)) for turn_id, old in before.items()}
         for turn_id, old_numbers in kept.items():
@@ -432,7 +438,7 @@ class _Selecting:
                 self._note_heads(kept_texts, turn_id)
             kept_texts.add(line.names, line.text, turn_id)
             kept[turn_id].add(line.number)
-        return sum(self._grow(old, kept[turn_id]) for turn_id, old in before.items() if turn_id in shortened)
+        return {turn_id: numbers for turn_id, numbers in kept.items() if turn_id in shortened}
 
     def _lines_kept(self, turn_id: str) -> set[int]:
         return line_numbers(self.chosen[turn_id].excerpts, len(self.turns[turn_id].lines))
@@ -451,14 +457,10 @@ class _Selecting:
         kept_texts, text = KeptTexts(), _CHANGED.sub("", statement.text)
         for turn_id in statement.turns:
             if self.chosen[turn_id].strategy != "keep":
-                entry = self._entry(self.chosen[turn_id])
+                entry = entry_text(self.request.evidence, self.chosen[turn_id], self.request.history)
                 for line in (*entry.split("\n"), *_quoted_words(entry)):
                     kept_texts.add_text(line)
         return kept_texts.repeats_text(text, "assistant")
-
-    def _entry(self, decision: TurnDecision) -> str:
-        marks = self.turns[decision.turn_id].once(media_marks, self.request.history)
-        return entry_text(self.request.evidence, decision, marks)
 
     def keep_ends(self) -> None:
         """Keep whole the turns at the beginning and the end of the history that `_is_complete` allows, up to the first

@@ -185,10 +185,6 @@ class TurnEvidence:
         """Lines that the user typed, without pasted parts, and lines that an earlier summary quotes whole."""
         return self.once(_typed_lines)
 
-    def lines_of(self, block: int | None) -> Sequence[Line]:
-        """Return the lines of one block of the turn, by its index; an empty list for None."""
-        return self.lines.of_block(block)
-
     def outcome_of(self, call: Call) -> str:
         """Return the first statement that shows how `call` ended, in one line; empty if none does."""
         for one in statements(self.lines.numbered(self.outcomes[call.number].lines)):
@@ -224,7 +220,7 @@ class TurnEvidence:
             return {}
         removed: dict[int, str] = {}
         added: dict[int, str] = {}
-        for line, key in zip(self.lines_of(call.block), keys_of_call_lines(call.name, call.input), strict=False):
+        for line, key in zip(self.lines.of_block(call.block), keys_of_call_lines(call.name, call.input), strict=False):
             if key in call.reading.removes:
                 removed[line.number] = line.text.strip()
             elif key in call.reading.adds:

@@ -87,7 +87,7 @@ def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
         form = _NUMBERED_FILE if shows_file else _NUMBERED_ANYWHERE
         numbered: dict[int, int] = {}
         consecutive, expected = 0, ""
-        for line in turn.lines_of(call.result_block):
+        for line in turn.lines.of_block(call.result_block):
             if not line.continues and (prefix := form.match(line.text)):
                 numbered[line.number] = prefix.end()
                 consecutive += f"{prefix[1]}{prefix[2]}" == expected

@@ -113,7 +113,7 @@ def _marks(turn: TurnEvidence) -> Mapping[int, str]:
     for place, call in enumerate(turn.calls, 1):
         marks |= turn.sides(call)
         if len(turn.calls) > 1:
-            marks |= {line.number: f"|{place}" for line in turn.lines_of(call.result_block)}
+            marks |= {line.number: f"|{place}" for line in turn.lines.of_block(call.result_block)}
     marks |= {number: "!" for number in turn.failure_lines if marks[number][0] in "|>"}
     return marks | {line.number: '"' for line in turn.user_lines}
 
@@ -177,7 +177,8 @@ def _empty_results(turn: TurnEvidence) -> list[int]:
     return [
         place
         for place, call in enumerate(turn.calls, 1)
-        if call.result_block is not None and not any(line.text.strip() for line in turn.lines_of(call.result_block))
+        if call.result_block is not None
+        and not any(line.text.strip() for line in turn.lines.of_block(call.result_block))
     ]
 
 

@@ -174,7 +174,7 @@ class Lines(Sequence[Line]):
         return number < text.stop and text.text[text.bounds[number - text.first] - 1] != "\n"
 
     def of_block(self, block: int | None) -> list[Line]:
-        """Return the lines of one block; an empty list for None."""
+        """Return the lines of one block, by its index in the turn; an empty list for None."""
         text = self._block_text(block)
         return [*self._at(text)] if text else []
 

@@ -111,7 +111,7 @@ def test_what_is_asked_happens_or_a_finding_says_what_gave_way(ask):
 
 
 def numbers_of_call(turn, call):
-    return [line.number for block in (call.block, call.result_block) for line in turn.lines_of(block)]
+    return [line.number for block in (call.block, call.result_block) for line in turn.lines.of_block(block)]
 
 
 @given(st.one_of(histories(min_turns=3), answered_histories(min_turns=3)), st.sampled_from(RATIOS))
