@@ -1,7 +1,7 @@
-"""Transcripts of other tools and formats: read as Anthropic messages, written back in their own format.
+"""Reads conversations saved by other programs as Anthropic messages, and writes them back in their own format.
 
-The content of a file decides its format. Makes only repairs that the form of a log requires, and reports the rest as
-warnings. A session log is written as a log that its client can resume.
+The content of a file decides its format. Problems in a file become warnings; only what the format itself requires is
+repaired. A session log of an agent is written as a log from which the agent can resume.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 SUFFIXES = (".json", ".jsonl")
 
 CLIENTS: tuple[Client, ...] = (CLAUDE_CODE, CODEX)
-"""Clients whose session logs can be read, written and resumed."""
+"""Agent programs with session logs that can be read, written and resumed."""
 FORMATS: tuple[Format, ...] = (*CLIENTS, *DUMPS, *MESSAGE_LISTS)
 """All readable formats, in the order in which they are tried."""
 
@@ -51,9 +51,9 @@ def read_transcript(
     """Return the conversation in `source`: a path, the text itself, or a list of messages (dicts or SDK objects).
 
     The format may be any of `FORMATS`. Anthropic messages are a list, or an object with ``messages`` and perhaps
-    ``system``, ``tools`` and ``task``. `part`: index of one conversation in a file with several, or of one part of a
-    session log between the agent's own compactions; -1 is the last one. None: the first conversation, or the whole
-    session.
+    ``system``, ``tools`` and ``task``. `part`: index of one of several conversations in a file, or of one part of a
+    session log (what lies between two compactions by the agent itself); -1 is the last. None: the first conversation,
+    or the whole session.
 
     Raises:
         TranscriptError: The source has none of these formats. The text names the file, the line or index, and what was
@@ -85,14 +85,13 @@ def _kind(document: Document) -> str:
 
 
 def transcript_files(places: Iterable[Path]) -> list[Path]:
-    """Return the files among `places`, and the JSON and JSONL files in and below the folders among them. No file is
-    listed twice. A folder that cannot be listed is returned itself, so that the attempt to read it reports the
-    error."""
-    each = (sorted(_below(place)) if place.is_dir() else [place] for place in places)
-    return list(dict.fromkeys(chain.from_iterable(each)))
+    """Return the files among `places`, and all JSON and JSONL files in and below the folders among them, each once. A
+    folder that cannot be listed is returned itself, so that the attempt to read it reports the error."""
+    groups = (sorted(_files_below(place)) if place.is_dir() else [place] for place in places)
+    return list(dict.fromkeys(chain.from_iterable(groups)))
 
 
-def _below(place: Path) -> Iterator[Path]:
+def _files_below(place: Path) -> Iterator[Path]:
     unlisted: list[str] = []
     for folder, _, names in os.walk(place, onerror=lambda error: unlisted.append(error.filename)):
         files = (Path(folder, name) for name in names if name.endswith(SUFFIXES))
@@ -101,14 +100,14 @@ def _below(place: Path) -> Iterator[Path]:
 
 
 def write_transcript(messages: Sequence[object], like: Transcript, *, session_id: str = "") -> str:
-    """Return `messages` (Anthropic messages, such as a view) as text in the format of `like`.
+    """Return `messages` (Anthropic messages, such as a compacted conversation) as text in the file format of `like`.
 
     Everything around the messages in the file of `like` (system, tools, other fields and conversations) is kept. For a
-    session log, the text is that of a new session, in which messages of the old log keep their lines. `session_id`: the
-    id of this session; empty for one computed from the messages.
+    session log, the text is a log of a new session, in which messages of the old log keep their lines. `session_id`:
+    the id of the new session; empty for one computed from the messages.
 
     Raises:
-        TranscriptError: An entry is not a message. The text names its index.
+        TranscriptError: An item of `messages` is not a message. The text names its index.
     """
     plain = [plain_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
     if like.client is not None:  # the client adds the user's next words, before which each call needs a result

@@ -1,4 +1,4 @@
-"""Claude Code: reads its session logs and writes sessions that it resumes.
+"""Claude Code: reads its session logs as transcripts and writes sessions that it can resume.
 
 A log has one JSON line for each block, result and event. The lines form a tree by ``parentUuid``; only the session's
 current branch is read. Results are logged as they arrive, even between the blocks of the answer with their calls, so
@@ -27,9 +27,9 @@ from planner.reading.secrets import quoted
 from planner.reading.tokens import TokenCounter
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9]")
-"""Characters of a folder's path that the client replaces in the project's name: ``/w/my.app`` becomes ``-w-my-app``."""
+"""Characters of a folder's path that Claude Code replaces to name the project: ``/w/my.app`` becomes ``-w-my-app``."""
 _ENVELOPE = ("userType", "entrypoint", "cwd", "version", "gitBranch")
-"""Fields that each line of a session repeats."""
+"""Fields that are the same on each line of a session log."""
 _TITLE_CHARACTERS = 80
 _LOG_NAME = f"{'-'.join('?' * length for length in (8, 4, 4, 4, 12))}.jsonl"
 """Pattern of a session's file; ``agent-….jsonl`` in the same folder is the log of a subagent."""
@@ -52,27 +52,27 @@ class _ClaudeCode:
         assembly = Assembly(document)
         lines = _active_branch(list(_lines(document, assembly)), assembly)
         errors = [line.number for line in lines if line.is_api_error]
-        again = [line.number for line in lines if line.is_attached_again]
+        attached_again = [line.number for line in lines if line.is_attached_again]
         empty: list[int] = []
         views: list[int] = []
         has_originals = False
         for line in lines:
             if line.is_boundary:
-                assembly.compacted(line.number, _carried(line, lines))
+                assembly.begin_part(line.number, _unchanged_lines(line, lines))
                 has_originals = bool(assembly.pieces)
             elif line.is_summary and has_originals and part is None:
                 views.append(line.number)
-            elif line.speaks and not line.is_api_error and not line.is_attached_again and not _add(assembly, line):
+            elif line.has_content and not line.is_api_error and not line.is_attached_again and not _add(assembly, line):
                 empty.append(line.number)
-        assembly.note(errors, "errors of the API, not words of the model; left out")
-        assembly.note(empty, "attachments without text; left out")
-        assembly.note(again, "attachments that the client sends again by itself; left out")
-        assembly.note(views, "summaries of what is read as it was; left out")
+        assembly.warn(errors, "errors of the API, not words of the model; left out")
+        assembly.warn(empty, "attachments without text; left out")
+        assembly.warn(attached_again, "attachments that the client sends again by itself; left out")
+        assembly.warn(views, "summaries of what is read as it was; left out")
         log = dict(document.lines)
         return assembly.finish(self, {line.number: log[line.number] for line in lines}, part=part)
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:
-        lines = list(_chained(messages, Origins(messages, like, session_id)))
+        lines = list(_session_lines(messages, Origins(messages, like, session_id)))
         if lines:
             title = " ".join(like.task.split())[:_TITLE_CHARACTERS]
             lines.append({"type": "summary", "summary": f"{title} (compacted)", "leafUuid": lines[-1]["uuid"]})
@@ -97,7 +97,7 @@ class _ClaudeCode:
 
 
 def config_folder(environment: Mapping[str, str]) -> Path:
-    """Return the client's folder of settings, sessions and plugins."""
+    """Return Claude Code's folder of settings, sessions and plugins: ``$CLAUDE_CONFIG_DIR``, or ``~/.claude``."""
     return Path(environment.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude")).absolute()
 
 
@@ -113,8 +113,8 @@ _ATTACHED_AGAIN = frozenset(
     | {"environment", "session_context", "model", "date", "attribution", "credential_org", "prompt_snapshot"}
     | {"remote_session_change", "total_tokens_reminder", "output_style"}
 )
-"""Types of attachments that the client sends again to a resumed session: they describe tools, skills and surroundings
-(Claude Code 2.1.33x)."""
+"""Types of attachments that Claude Code (2.1.33x) sends again by itself in a resumed session, so that a transcript
+leaves them out: descriptions of tools, skills and surroundings."""
 
 
 class _LogMessage(BaseModel):
@@ -124,7 +124,7 @@ class _LogMessage(BaseModel):
 
 
 class _LogLine(BaseModel):
-    """A line that may belong to the conversation."""
+    """Line of a session log of Claude Code, with the fields that are read here."""
 
     number: int
     """Line number in the file, from 1."""
@@ -142,22 +142,22 @@ class _LogLine(BaseModel):
     message: _LogMessage | None = None
     attachment: dict[str, Any] | None = None
     rendered: list[Any] | None = None
-    """Messages in which the client sent an attachment, from version 2.1.330 on."""
+    """Messages in which Claude Code sent an attachment to the model; logged from version 2.1.330 on."""
     content: Any = None
     """Content of a system line."""
 
     @property
-    def of_a_subagent(self) -> bool:
+    def is_subagents(self) -> bool:
         return self.is_sidechain or self.parent_tool_use_id is not None
 
     @property
     def is_boundary(self) -> bool:
-        """True if the agent compacted its context here."""
+        """True if Claude Code itself compacted the conversation at this line."""
         return self.type == "system" and self.subtype == "compact_boundary"
 
     @property
-    def speaks(self) -> bool:
-        """True if the line reached the model: words, calls, results, attachments, output of local commands."""
+    def has_content(self) -> bool:
+        """True if the line has content that the model saw: text, call, result, attachment, a local command's output."""
         if self.type in ("user", "assistant"):
             return self.message is not None
         if self.type == "system":
@@ -166,12 +166,12 @@ class _LogLine(BaseModel):
 
     @property
     def is_attached_again(self) -> bool:
-        """True for an attachment that the client adds again to each resumed session."""
+        """True for an attachment that Claude Code adds by itself to each resumed session."""
         return self.attachment is not None and self.attachment.get("type") in _ATTACHED_AGAIN
 
     @property
-    def answer(self) -> str | None:
-        """Id of the API's answer that contains the line."""
+    def answer_id(self) -> str | None:
+        """Id of the API's answer that the line is a block of; None for a line not written by the model."""
         return self.message.id if self.message and self.type == "assistant" else None
 
     @property
@@ -180,12 +180,12 @@ class _LogLine(BaseModel):
         return [] if isinstance(content, str) else content
 
     def ids(self, kind: str, key: str) -> set[str]:
-        """Return the values of `key` in the line's blocks of this `kind`."""
+        """Return the values of `key` in the line's blocks of the type `kind`: the ``id`` of each ``tool_use``."""
         return {str(block.get(key)) for block in self.blocks if block["type"] == kind}
 
 
 def _lines(document: Document, assembly: Assembly) -> Iterator[_LogLine]:
-    """Yield the lines of `document`; lines of another form become warnings of `assembly`."""
+    """Yield the log lines of `document`. Each line with another form is left out, with a warning in `assembly`."""
     for number, value in document.lines:
         try:
             yield _line(number, value, document.name)
@@ -194,7 +194,7 @@ def _lines(document: Document, assembly: Assembly) -> Iterator[_LogLine]:
 
 
 def _line(number: int, value: Any, name: str) -> _LogLine:
-    """Return the log line in `value`; raise an error if it has another form. `name` is the file's, for errors."""
+    """Return the JSON `value` of line `number` of the file `name` as a log line, or raise TranscriptError."""
     place = f"{name}, line {number}"
     if not isinstance(value, dict):
         raise TranscriptError(f"{place}: expected a log entry as an object, found {type(value).__name__}")
@@ -209,12 +209,15 @@ def _line(number: int, value: Any, name: str) -> _LogLine:
 
 
 def _active_branch(lines: Sequence[_LogLine], assembly: Assembly) -> list[_LogLine]:
-    """Return the lines of the branch that ends with the newest line that `speaks`. Report the other lines in
-    `assembly`. In a log of a subagent alone, its lines count as the session's own."""
-    main = [line for line in lines if not line.of_a_subagent]
-    if any(line.speaks for line in main):
-        aside = [line.number for line in lines if line.of_a_subagent and line.speaks]
-        assembly.note(aside, "conversations of subagents, not read")
+    """Return the lines of the session's current branch: from the newest line that the model saw back to the first.
+
+    Other branches, which the user left by going back, and conversations of subagents get a warning in `assembly`. If
+    the log contains nothing but a subagent, its conversation is read.
+    """
+    main = [line for line in lines if not line.is_subagents]
+    if any(line.has_content for line in main):
+        subagents = [line.number for line in lines if line.is_subagents and line.has_content]
+        assembly.warn(subagents, "conversations of subagents, not read")
     else:
         main = list(lines)
     unique: dict[str, _LogLine] = {}  # a resumed session repeats lines
@@ -224,18 +227,18 @@ def _active_branch(lines: Sequence[_LogLine], assembly: Assembly) -> list[_LogLi
     ordered: dict[int, _LogLine] = {}  # each line after its parent
     for line in unique.values():
         ordered.update(reversed(_chain(line, parents, ordered).items()))
-    last = next((line for line in reversed(ordered.values()) if line.speaks and line.uuid), None)
-    chosen = _with_siblings(ordered.values(), _chain(last, parents, {}))
-    unread = [line.number for line in ordered.values() if line.speaks and line.number not in chosen]
-    assembly.note(unread, "a branch that the session left, not read")
+    newest = next((line for line in reversed(ordered.values()) if line.has_content and line.uuid), None)
+    chosen = _with_siblings(ordered.values(), _chain(newest, parents, {}))
+    unread = [line.number for line in ordered.values() if line.has_content and line.number not in chosen]
+    assembly.warn(unread, "a branch that the session left, not read")
     return [line for line in ordered.values() if line.number in chosen]
 
 
 def _parents(lines: Iterable[_LogLine], assembly: Assembly) -> dict[int, _LogLine]:
-    """Return the parent of each line, by the line's number. A first line has none.
+    """Return the parent of each line (the line that it continues), by the line's number. A first line has none.
 
-    The line before it in the log counts as the parent if the line names one that is missing, has no field for a parent,
-    or is part of a compaction and names none.
+    The line just above in the log counts as the parent if the named parent is missing from the log, if the line has no
+    field for a parent, or if it belongs to a compaction and names none.
     """
     by_uuid = {line.uuid: line for line in lines if line.uuid}
     parents: dict[int, _LogLine] = {}
@@ -244,7 +247,7 @@ def _parents(lines: Iterable[_LogLine], assembly: Assembly) -> dict[int, _LogLin
         parent_uuid = line.parent or line.logical_parent
         parent = by_uuid.get(parent_uuid) if parent_uuid else None
         if parent_uuid and parent is None and before is not None:
-            assembly.note([line.number], "the line it follows is not in this log")
+            assembly.warn([line.number], "the line it follows is not in this log")
         has_no_field = "parent" not in line.model_fields_set
         if parent is None and (parent_uuid or has_no_field or line.is_boundary or line.is_summary):
             parent = before
@@ -255,8 +258,8 @@ def _parents(lines: Iterable[_LogLine], assembly: Assembly) -> dict[int, _LogLin
 
 
 def _chain(line: _LogLine | None, parents: Mapping[int, _LogLine], end: Mapping[int, _LogLine]) -> dict[int, _LogLine]:
-    """Return `line`, its parent, the parent of that, and so on, by number. Stop before a line in `end`, or before a
-    line that is already in the chain."""
+    """Return `line`, its parent, its grandparent and so on, by their line numbers. Stop at a line that is in `end` or
+    already in the chain, as a damaged log may contain a circle."""
     chain: dict[int, _LogLine] = {}
     while line is not None and line.number not in chain and line.number not in end:
         chain[line.number] = line
@@ -265,11 +268,11 @@ def _chain(line: _LogLine | None, parents: Mapping[int, _LogLine], end: Mapping[
 
 
 def _with_siblings(lines: Collection[_LogLine], path: Collection[int]) -> set[int]:
-    """Return the numbers of the lines on `path` and of those that belong to them: lines without a uuid, the other lines
-    of the same answers, and lines with results for calls in all of these."""
+    """Return the numbers of the lines on `path` (one branch, by line numbers) and of lines that belong to them: lines
+    without a uuid, other blocks of the same answers, and results of tool calls in all of these."""
     chosen = {line.number for line in lines if line.number in path or line.uuid is None}
-    answers = {line.answer for line in lines if line.answer and line.number in chosen}
-    chosen.update(line.number for line in lines if line.answer in answers)
+    answers = {line.answer_id for line in lines if line.answer_id and line.number in chosen}
+    chosen.update(line.number for line in lines if line.answer_id in answers)
     chosen_lines = [line for line in lines if line.number in chosen]
     unanswered = {key for line in chosen_lines for key in line.ids("tool_use", "id")}
     unanswered -= {key for line in chosen_lines for key in line.ids("tool_result", "tool_use_id")}
@@ -284,16 +287,16 @@ def _with_siblings(lines: Collection[_LogLine], path: Collection[int]) -> set[in
 _TEXT_FIELDS = ("content", "snippet", "text", "stdout")
 """Fields of an attachment that may hold its text, in the order in which they are tried."""
 _NAME_FIELDS = ("filename", "path", "hookName")
-"""Fields that may hold its name."""
+"""Fields of an attachment that may hold its name, in the order in which they are tried."""
 
 
 def _attached(attachment: dict[str, Any], rendered: Sequence[Any] | None) -> tuple[str | list[dict[str, Any]], bool]:
-    """Return the content of `attachment` as the client sent it to the model (perhaps empty), and True if the host wrote
-    it, False if the user did. `rendered`: the messages in which it was sent; None if the log does not have them."""
+    """Return the content of `attachment` as the model saw it (perhaps empty), and True if Claude Code wrote it, False
+    if the user typed it. `rendered`: the messages in which it was sent; None if the log does not have them."""
     if attachment.get("type") == "queued_command":
         prompt = attachment.get("prompt")
-        host = attachment.get("commandMode") == "task-notification" or bool(attachment.get("isMeta"))
-        return (prompt if isinstance(prompt, str | list) else ""), host
+        from_host = attachment.get("commandMode") == "task-notification" or bool(attachment.get("isMeta"))
+        return (prompt if isinstance(prompt, str | list) else ""), from_host
     sent = [readable_text(message.get("content")) for message in rendered or () if isinstance(message, dict)]
     if any(sent):
         return marked_as_host("\n".join(sent)), True
@@ -304,8 +307,8 @@ def _attached(attachment: dict[str, Any], rendered: Sequence[Any] | None) -> tup
 
 
 def _text(value: object) -> str:
-    """Return the text in `value`, a field of an attachment: a text, a list of texts, or an object for a file. Return an
-    empty text for other values."""
+    """Return the text in `value`, a field of an attachment, which may be a text, a list of texts or an object for a
+    file; empty for other values."""
     if isinstance(value, dict):
         return _text(value.get("file") or value.get("content"))
     if isinstance(value, list):
@@ -313,8 +316,8 @@ def _text(value: object) -> str:
     return value.strip("\n") if isinstance(value, str) and value.strip() else ""
 
 
-def _carried(boundary: _LogLine, lines: Sequence[_LogLine]) -> frozenset[int]:
-    """Return the numbers of the lines that stayed unchanged in the context after the compaction at `boundary`."""
+def _unchanged_lines(boundary: _LogLine, lines: Sequence[_LogLine]) -> frozenset[int]:
+    """Return the numbers of earlier lines that Claude Code left in its context when it compacted at `boundary`."""
     segment = boundary.compaction.get("preservedSegment")
     if not isinstance(segment, dict):
         return frozenset()
@@ -324,37 +327,38 @@ def _carried(boundary: _LogLine, lines: Sequence[_LogLine]) -> frozenset[int]:
 
 
 def _add(assembly: Assembly, line: _LogLine) -> bool:
-    """Add the content of `line` to `assembly`; return False if it is an attachment or system line without text."""
+    """Add the content of `line` to the conversation in `assembly`. Return False for an attachment or system line
+    without text, which adds nothing."""
     content: str | list[Block]
     if line.message is None:
-        content, host = _attached(line.attachment, line.rendered) if line.attachment else (str(line.content), True)
+        content, from_host = _attached(line.attachment, line.rendered) if line.attachment else (str(line.content), True)
     else:
-        content, host = line.message.content, bool(line.is_meta or line.is_summary)
+        content, from_host = line.message.content, bool(line.is_meta or line.is_summary)
     if line.type == "assistant":
         answer = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        assembly.assistant(answer, line.number, line.answer or f"line {line.number}")
+        assembly.assistant(answer, line.number, line.answer_id or f"line {line.number}")
     else:
         marked = _marked(content) if line.is_meta and not line.is_summary else content
-        assembly.user(marked, line.number, host=host, joins=bool(line.is_summary))
+        assembly.user(marked, line.number, from_host=from_host, joins=bool(line.is_summary))
     return bool(content) or line.message is not None
 
 
 def _marked(content: str | list[Block]) -> str | list[Block]:
-    """Return `content`, which the host wrote, marked as the host's."""
+    """Return `content`, which Claude Code wrote into a user's message, with tags that mark it as not the user's."""
     if isinstance(content, str):
         return marked_as_host(content)
     return [{**b, "text": marked_as_host(str(b.get("text")))} if b["type"] == "text" else b for b in content]
 
 
-def _chained(messages: Sequence[Message], origins: Origins) -> Iterator[LogLine]:
-    """Yield the lines of a new session with `messages`. A message of the old log keeps its lines; others get new ones.
-    Each line is the parent of the next."""
+def _session_lines(messages: Sequence[Message], origins: Origins) -> Iterator[LogLine]:
+    """Yield the log lines of a new session with `messages`, each the parent of the next. A message of the old log keeps
+    its lines under new ids; others get new lines."""
     newest: LogLine = next((line for line in reversed(list(origins.log.values())) if "cwd" in line), {})
     envelope, session = {key: newest[key] for key in _ENVELOPE if key in newest}, origins.session_id
     # the client takes the newest usage for the size of its context; that of the old log would make it compact at once
     usage = {"input_tokens": TokenCounter().messages(messages), "output_tokens": 0}
     usage |= {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
-    renamed: dict[str, str] = {}
+    renamed: dict[str, str] = {}  # new id of each line by its old one
     parent, moment = None, origins.start
     for message in messages:
         for line in origins.lines_of(message) or list(_new_lines(message, len(renamed), origins)):
@@ -362,13 +366,13 @@ def _chained(messages: Sequence[Message], origins: Origins) -> Iterator[LogLine]
             renamed[str(line.get("uuid") or uuid)] = uuid
             moment = line.get("timestamp") or moment
             place = {"parentUuid": parent, "isSidechain": False, "uuid": uuid, "timestamp": moment}
-            yield {**envelope, **_rebound(line, renamed, usage), **place, "sessionId": session}
+            yield {**envelope, **_with_new_ids(line, renamed, usage), **place, "sessionId": session}
             parent = uuid
 
 
-def _rebound(line: LogLine, renamed: Mapping[str, str], usage: LogLine) -> LogLine:
-    """Return `line` without references to lines of the old log, except to a line that has a new id in `renamed`. A line
-    of the model's answer also gets `usage`."""
+def _with_new_ids(line: LogLine, renamed: Mapping[str, str], usage: LogLine) -> LogLine:
+    """Return `line` of the old log for the new one: references to other lines get the ids in `renamed` or are removed.
+    A line of the model's answer also gets `usage`, the token counts of the new session."""
     kept = {key: value for key, value in line.items() if key not in ("logicalParentUuid", "session_id")}
     asker = kept.pop("sourceToolAssistantUUID", None)
     if asker in renamed:
@@ -379,13 +383,13 @@ def _rebound(line: LogLine, renamed: Mapping[str, str], usage: LogLine) -> LogLi
 
 
 _AS_OWN_SUMMARY = {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
-"""Fields with which the client (2.1.330) marks its own summaries: they are sent, but not shown as the user's words."""
+"""Fields by which Claude Code (2.1.330) marks its own summaries: the model gets them, the user does not see them."""
 
 
 def _new_lines(message: Message, number: int, origins: Origins) -> Iterator[LogLine]:
-    """Yield lines for a message that is not in the log. Each block of the assistant gets a line. A user's message gets
-    a line for the blocks that a compaction wrote, and one for the others, in their order. `number` makes the id of an
-    answer unique."""
+    """Yield log lines for a message that is not in the old log: one for each block of an assistant's message. A user's
+    message is split where texts by a compaction and other blocks meet, as only the former are marked as a summary.
+    `number` makes the id of an answer unique."""
     if message["role"] == "assistant":
         answer = {"type": "message", "role": "assistant", "model": "<synthetic>", "stop_reason": None}
         answer["id"] = f"msg_{uuid5(UUID(origins.session_id), f'answer {number}').hex}"

@@ -1,4 +1,4 @@
-"""Codex: its rollouts (session logs) are read as transcripts and written as sessions that it resumes.
+"""Codex: reads its session logs (rollouts) as transcripts and writes sessions that it can resume.
 
 A response item is a message, call or result that the model received or wrote. Events repeat the items for the screen
 and are not read. Reasoning is encrypted and left out.
@@ -23,7 +23,7 @@ from planner.evidence.hosts import is_host_text
 from planner.reading.messages import Message
 from planner.reading.secrets import quoted
 
-_ENVELOPES = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
+_LINE_TYPES = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
 _SILENT = frozenset(
     {"", "reasoning", "ghost_snapshot", "compaction", "compaction_summary", "additional_tools", "configuration_update"}
 )
@@ -36,7 +36,7 @@ class _Codex:
 
     def detects(self, document: Document) -> bool:
         return any(
-            isinstance(value, dict) and str(value.get("type")) in _ENVELOPES and isinstance(value.get("payload"), dict)
+            isinstance(value, dict) and str(value.get("type")) in _LINE_TYPES and isinstance(value.get("payload"), dict)
             for _, value in document.lines
         )
 
@@ -48,7 +48,7 @@ class _Codex:
             except TranscriptError as error:
                 rollout.assembly.warnings.append(f"{error}; left out")
         for kind, numbers in rollout.skipped.items():
-            rollout.assembly.note(numbers, f"{kind} has no place in a transcript; left out")
+            rollout.assembly.warn(numbers, f"{kind} has no place in a transcript; left out")
         system = "\n\n".join(rollout.system) or None
         return rollout.assembly.finish(self, dict(document.lines), system=system, part=part)
 
@@ -82,12 +82,12 @@ CODEX: Client = _Codex()
 
 
 def home_folder(environment: Mapping[str, str]) -> Path:
-    """Return the client's folder of settings, sessions and plugins."""
+    """Return the folder with Codex's settings, sessions and plugins: ``$CODEX_HOME``, or ``~/.codex``."""
     return Path(environment.get("CODEX_HOME") or "~/.codex").expanduser().absolute()
 
 
 def _working_folder(rollout: Path) -> str | None:
-    """Return the folder in the first line of `rollout`; None if there is none."""
+    """Return the folder in which the session of the log file `rollout` began; None if its first line names none."""
     try:
         with rollout.open(encoding="utf-8") as lines:
             folder = json.loads(lines.readline())["payload"]["cwd"]
@@ -97,55 +97,56 @@ def _working_folder(rollout: Path) -> str | None:
 
 
 class _Rollout:
-    """Reader of a rollout, line by line."""
+    """Reader of a session log of Codex, line by line."""
 
     def __init__(self, document: Document) -> None:
         self.assembly = Assembly(document)
         self.system: list[str] = []
-        """Texts of the system prompt."""
+        """Texts of the system prompt, in order."""
         self.skipped: dict[str, list[int]] = {}
-        """Lines of unknown items, by their type."""
+        """Numbers of the lines with items of an unknown type, by that type; each type gets one warning."""
 
     def read(self, number: int, value: Any) -> None:
-        """Add the line `value` with its `number`; raise TranscriptError if it has not the form of a line."""
+        """Read the log line `number`, which contains `value`; raise TranscriptError if it has no ``payload``."""
         place = f"{self.assembly.name}, line {number}"
         if not isinstance(value, dict) or not isinstance(value.get("payload"), dict):
             raise TranscriptError(f"{place}: expected a line with a 'payload', found {quoted(value)}")
         try:
-            self._line(value.get("type"), value["payload"], number)
+            self._read_payload(value.get("type"), value["payload"], number)
         except ValidationError as error:
             raise malformed(error, place) from None
 
-    def _line(self, kind: object, data: dict[str, Any], number: int) -> None:
-        """Add a line with the payload `data` by its `kind`; lines of other kinds are for the screen."""
+    def _read_payload(self, kind: object, data: dict[str, Any], number: int) -> None:
+        """Read the payload `data` of a log line according to the line's type `kind`. Types that the model never saw are
+        ignored."""
         if kind == "session_meta":
             base = data.get("base_instructions") or data.get("instructions")
             text = base.get("text") if isinstance(base, dict) else base
             self.system += [text] if isinstance(text, str) and text else []
         elif kind == "compacted":
-            self._compacted(data, number)
+            self._begin_part(data, number)
         elif kind == "response_item":
-            self._item(Item.model_validate(data), number)
+            self._add_item(Item.model_validate(data), number)
         elif data.get("type") == "thread_rolled_back":
             turns = Item.model_validate(data).num_turns
             self.assembly.roll_back(turns)
-            self.assembly.note([number], f"the session went back {turns} turns; these are not read")
+            self.assembly.warn([number], f"the session went back {turns} turns; these are not read")
 
-    def _compacted(self, item: dict[str, Any], number: int) -> None:
-        """Begin a new part of the conversation after a compaction: with the user's messages that it kept, and with its
-        summary. The kept messages are read only if this part is read alone."""
-        self.assembly.compacted(number)
+    def _begin_part(self, item: dict[str, Any], number: int) -> None:
+        """Begin a new part of the session after Codex compacted it: with its summary, and with the user's messages that
+        it kept. These are read only if this part is read alone, because earlier lines contain them too."""
+        self.assembly.begin_part(number)
         replacement = item.get("replacement_history")
         for entry in replacement if isinstance(replacement, list) else ():
             kept = Item.model_validate(entry)
             if kept.type == "message" and kept.role == "user":
-                self.assembly.user(item_blocks(kept.content), number, only="part")
+                self.assembly.user(item_blocks(kept.content), number, only_in="part")
         if isinstance(summary := item.get("message"), str):
-            self.assembly.user(summary, number, host=True, only="whole" if replacement else "")
+            self.assembly.user(summary, number, from_host=True, only_in="whole" if replacement else "")
 
-    def _item(self, item: Item, number: int) -> None:
-        """Add a response item. A system message before the conversation belongs to the system prompt, and a later one
-        is text of the host. Items of unknown types are recorded in `skipped`."""
+    def _add_item(self, item: Item, number: int) -> None:
+        """Add a response item to the conversation. A system message before the first message belongs to the system
+        prompt; a later one becomes a user's message marked as Codex's own text. Record unknown types in `skipped`."""
         role, content = spoken(item) or ("", [])
         texts = [str(block.get("text")) for block in content if block["type"] == "text"]
         if role == "assistant":
@@ -153,17 +154,17 @@ class _Rollout:
         elif role == "system" and not self.assembly.pieces:
             self.system.extend(texts)
         elif role == "system":
-            self.assembly.user(marked_as_host("\n".join(texts)), number, host=True)
+            self.assembly.user(marked_as_host("\n".join(texts)), number, from_host=True)
         elif role:
-            is_hosts = len(texts) == len(content) and all(map(is_host_text, texts))
-            self.assembly.user(content, number, host=role == "host" or is_hosts)
+            from_host = role == "host" or (len(texts) == len(content) and all(map(is_host_text, texts)))
+            self.assembly.user(content, number, from_host=from_host)
         elif item.type not in _SILENT:
             self.skipped.setdefault(item.type, []).append(number)
 
 
 def _head(like: Transcript, origins: Origins) -> Iterator[LogLine]:
-    """Yield the lines before the conversation: the session's data, the items before the first message (such as
-    instructions and tools), the description of the surroundings, and the newest settings."""
+    """Yield the lines of a new log before its messages, copied from the old log: the session's data, the instructions
+    and tools, the description of the surroundings, and the newest settings."""
     start = min((number for numbers in like.source["lines"] for number in numbers), default=0)
     lines = list(origins.log.values())
     metas: list[LogLine] = [line["payload"] for line in lines if line.get("type") == "session_meta"]
@@ -185,12 +186,14 @@ def _line(origins: Origins, kind: str, payload: LogLine) -> LogLine:
 _SHOWN = frozenset(
     {"user_message", "agent_message", "task_started", "task_complete", "turn_aborted", "thread_rolled_back"}
 )
+"""Types of events by which Codex shows a resumed conversation on its screen."""
 _SHOWN_ITEMS = frozenset({"UserMessage", "AgentMessage"})
+"""Types of completed items that it shows there."""
 
 
 def _shown(origins: Origins) -> Iterator[LogLine]:
-    """Yield the log's events from which the screen shows the conversation. Texts that a compaction wrote get no event,
-    so that the screen does not show them as typed by the user."""
+    """Yield the old log's events by which Codex shows the conversation on its screen. Texts that a compaction wrote get
+    no event, so that they do not look as if the user had typed them."""
     for line in origins.log.values():
         event = line["payload"] if line.get("type") == "event_msg" else {}
         item = event.get("item")
@@ -203,7 +206,7 @@ def _shown(origins: Origins) -> Iterator[LogLine]:
 
 
 def _items(messages: Sequence[Message], origins: Origins) -> Iterator[LogLine]:
-    """Yield lines with the items of `messages`. A message of the old log keeps its items; others get new ones."""
+    """Yield a log line for each response item of `messages`. Messages of the old log keep its items unchanged."""
     moment = origins.start
     for message in messages:
         lines = origins.lines_of(message)

@@ -1,7 +1,7 @@
-"""A path or text as JSON values with their lines, and back as text. Decides what is JSON and what is JSONL.
+"""Reads a file or text as JSON or JSONL values with their line numbers, and writes values as JSON text.
 
-Damaged lines are reported, and complete records in them are read. Size and depth are limited; every error names file
-and place.
+Damaged lines, as a killed program leaves them, are reported, and complete records in them are read. Size and nesting
+are limited; every error names the file and the place in it.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from planner.reading.secrets import quoted
 MAX_MEGABYTES = 512
 """Largest input: a request to the API may have 32 MB, and the longest session logs seen have 124 MB."""
 MAX_DEPTH = 200
-"""Deepest nesting: far above any tool's input, far below the limit of Python's recursion."""
+"""Deepest allowed nesting of JSON: far above any tool's input, far below the limit of Python's recursion."""
 _MEGABYTE = 2**20
-_SHOWN = 7
-"""Number of characters that an error quotes: too few to reveal a secret."""
+_QUOTED_CHARACTERS = 7
+"""Number of characters of the text that an error quotes: too few to reveal a secret."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """A parsed file or text."""
+    """A file or text, parsed as JSON or JSONL."""
 
     name: str
-    """Path, or ``text``, for errors and warnings."""
+    """Path of the file, or ``text``, for errors and warnings."""
     path: str | None
     value: Any
-    """Value of the document as JSON; of JSONL, the list of the values of all lines."""
+    """JSON value of the document; for JSONL, the list of the values of all lines."""
     lines: tuple[tuple[int, Any], ...] = ()
-    """Values of JSONL, each with the number of its line, from 1."""
+    """Number and value of each line of JSONL, counted from 1; empty for JSON."""
     damage: tuple[TranscriptError, ...] = ()
-    """Errors of damaged lines of JSONL, as they occur if a writer is killed or two write at once."""
+    """Errors in damaged lines of JSONL, as a killed writer or two writers at once leave them."""
 
     @property
     def damage_notes(self) -> list[str]:
-        """Warnings about the damage."""
+        """Warnings about the damaged lines, for people."""
         return [f"{error}; left out" for error in self.damage]
 
 
 def load_document(source: str | bytes | os.PathLike[str]) -> Document:
-    """Return the document in `source`: a path, or the text itself. A text starts with ``{`` or ``[``, or has several
-    lines; bytes are always a text. Raise TranscriptError if it cannot be read."""
+    """Parse `source`, which is a path or the text itself. Bytes, and anything that begins with ``{`` or ``[`` or has
+    several lines, are text. Raise TranscriptError if it cannot be read."""
     if isinstance(source, bytes):
         return _parsed("text", None, *_decoded("text", source))
     if isinstance(source, str) and (source.lstrip("\ufeff \t\r\n")[:1] in ("{", "[") or "\n" in source):
@@ -62,7 +62,7 @@ def load_document(source: str | bytes | os.PathLike[str]) -> Document:
 
 
 def file_content(path: Path) -> bytes:
-    """Return all bytes of the file `path`. Raise TranscriptError if it cannot be read or is too large."""
+    """Read the file `path`. Raise TranscriptError if it cannot be read or is larger than `MAX_MEGABYTES`."""
     try:
         with path.open("rb") as stream:
             pieces = iter(lambda: stream.read(_MEGABYTE), b"")
@@ -76,7 +76,8 @@ def file_content(path: Path) -> bytes:
 
 
 def _decoded(name: str, raw: bytes) -> tuple[str, TranscriptError | None]:
-    """Return `raw` as text, and the error of its first byte that is not UTF-8."""
+    """Return `raw` as text, and an error for its first byte that is not UTF-8 (None if all are). Such bytes are
+    replaced, so that the rest can still be read."""
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise TranscriptError(f"{name}: starts with the byte order mark of UTF-16 (0x{raw[:2].hex()}); expected UTF-8")
     try:
@@ -89,8 +90,8 @@ def _decoded(name: str, raw: bytes) -> tuple[str, TranscriptError | None]:
 
 
 def _parsed(name: str, path: str | None, text: str, undecoded: TranscriptError | None = None) -> Document:
-    """Return the document in `text`. It is JSONL if it has several lines and the first is JSON, or at least half of
-    them are JSON objects; else it is one value. `undecoded`: the error of a byte that is not UTF-8, if there is one."""
+    """Parse `text` as JSONL if it has several lines and the first is JSON, or at least half are JSON objects; else as
+    one JSON value. `undecoded`: the error of a byte that is not UTF-8, if there is one."""
     text = text.removeprefix("\ufeff")
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line and not line.isspace()]
     if not lines:
@@ -107,13 +108,13 @@ def _parsed(name: str, path: str | None, text: str, undecoded: TranscriptError |
 
 
 def _is_damaged_jsonl(text: str, lines: Sequence[tuple[int, str]]) -> bool:
-    """Return True for text that is no JSON value, but at least half of its lines are objects."""
+    """Return True if at least half of the lines are JSON objects, and `text` as a whole is not JSON."""
     objects = sum(line[0] == "{" and _is_json(line) for _, line in lines)
     return 2 * objects >= len(lines) and not _is_json(text)
 
 
 def _records(name: str, lines: Sequence[tuple[int, str]]) -> tuple[list[tuple[int, Any]], list[TranscriptError]]:
-    """Return the values on `lines` with their numbers, and the errors of incomplete lines."""
+    """Return the JSON values on `lines` with their line numbers, and an error for each damaged line."""
     values, damage, at = list[tuple[int, Any]](), list[TranscriptError](), 0
     while at < len(lines):
         number, line = lines[at]
@@ -130,11 +131,12 @@ def _records(name: str, lines: Sequence[tuple[int, str]]) -> tuple[list[tuple[in
 
 
 _MOST_JOINED, _MOST_STARTS = 40, 1_000
+"""Most lines that are tried as one value, and most places in a damaged line where an object is sought."""
 
 
 def _joined_value(lines: Sequence[str]) -> tuple[list[Any], int]:
-    """Return the value that begins on the first of `lines` and continues on the next ones, because it contains line
-    ends that are not escaped, and the number of its lines. Without such a value, return an empty list and 1."""
+    """Join the first of `lines` with the next ones until they are one JSON value, as some writers do not escape line
+    ends in texts. Return a list with the value, and its number of lines; if there is none, an empty list and 1."""
     for count in range(2, len(lines) + 1):
         if _is_json(lines[count - 1]):
             break
@@ -147,7 +149,7 @@ def _joined_value(lines: Sequence[str]) -> tuple[list[Any], int]:
 
 
 def _whole_records(line: str) -> list[Any]:
-    """Return the complete objects in a damaged `line`: those at its beginning, and the last one if it ends the line."""
+    """Return the complete JSON objects in a damaged `line`: those at its beginning, and one at its end."""
     decode, records, at = json.JSONDecoder().raw_decode, list[Any](), 0
     starts = islice(re.finditer(r"\{", line), _MOST_STARTS)
     for start in starts:
@@ -164,8 +166,8 @@ def _whole_records(line: str) -> list[Any]:
 
 
 def document_of(value: Any, name: str, path: str | None = None) -> Document:
-    """Return the document of one `value`. An object without ``messages`` counts as JSONL of one line. `name` and `path`
-    are those of `Document`."""
+    """Return a `Document` for a `value` that is parsed already. An object without ``messages`` counts as a line of a
+    log, so as JSONL of one line."""
     if isinstance(value, Mapping) and "messages" not in value:
         return Document(name, path, [value], ((1, value),))
     return Document(name, path, value)
@@ -184,7 +186,7 @@ def _value(name: str, text: str, first_line: int) -> Any:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        raise TranscriptError(_no_json(error, name, first_line)) from None
+        raise TranscriptError(_syntax_error_text(error, name, first_line)) from None
     except ValueError as error:  # Python refuses integers of thousands of digits
         raise TranscriptError(f"{place}: not JSON that can be read ({str(error).split(';')[0]})") from None
     except RecursionError:
@@ -201,17 +203,17 @@ def _is_deeper(value: Any, depth: int) -> bool:
     return any(_is_deeper(item, depth - 1) for item in inner if isinstance(item, dict | list))
 
 
-def _no_json(error: json.JSONDecodeError, name: str, first_line: int) -> str:
+def _syntax_error_text(error: json.JSONDecodeError, name: str, first_line: int) -> str:
     place = f"{name}, line {first_line + error.lineno - 1}, column {error.colno}"
     if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string"):
         return f"{place}: the JSON breaks off here ({error.msg.lower()}); expected a complete file"
-    shown = error.doc[error.pos : error.pos + _SHOWN]
+    shown = error.doc[error.pos : error.pos + _QUOTED_CHARACTERS]
     return f"{place}: not JSON ({error.msg.lower()}, found {shown!r}); expected one value, or one on each line"
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """Return `value` as JSON with a line end. If it contains a lone surrogate, which UTF-8 cannot express, every
-    character beyond ASCII is escaped."""
+    """Return `value` as JSON with a line end. Characters beyond ASCII are escaped only if `value` contains half of a
+    surrogate pair, which UTF-8 cannot express."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     try:
         text.encode()
@@ -221,7 +223,7 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 
 def malformed(error: ValidationError, place: str) -> TranscriptError:
-    """Return the TranscriptError for a value at `place` in which pydantic found `error`."""
+    """Convert pydantic's `error` about the value at `place` (file and line) to a TranscriptError of one line."""
     first = error.errors(include_url=False)[0]
     steps = [str(step) for step in first["loc"] if "[" not in str(step) and not str(step)[:1].isupper()]
     return TranscriptError(f"{place}: {'.'.join(steps) or 'line'}: {first['msg']}, found {quoted(first['input'])}")

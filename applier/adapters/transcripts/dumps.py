@@ -1,7 +1,8 @@
-"""Readers of other libraries' saved messages and of coding agents' sessions.
+"""Reads files that other libraries (LangChain, Gemini …) and coding agents (OpenHands, OpenCode, Pi …) saved.
 
-Each form has a function that yields the roles and blocks of one entry (`Spoken`). Some also have a function that finds
-the lists of entries in a file. An entry that lacks an expected field raises KeyError, which `paired` reports.
+Each format has a function that yields the content of one entry of its list as pairs of a sender and blocks (`Spoken`).
+Some also have a function that finds the lists in a file. If an entry lacks a field, KeyError is raised, which `paired`
+turns into an error that names the entry's place.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from applier.adapters.transcripts.message_lists import (
     EntryList,
     Spoken,
     as_blocks,
-    beside,
     called,
     dicts,
     images,
     lists,
     read_only,
     result,
+    with_system,
 )
 from applier.adapters.transcripts.openai_chat import arguments_as_object
 from applier.adapters.transcripts.responses import CALLS, OUTPUTS, Item, spoken
@@ -36,18 +37,19 @@ _ROLES = {
     "model": "assistant",
     "developer": "system",
 }
+"""Anthropic's roles by the names that other libraries use."""
 
 
 def _chat(role: str, entry: Data) -> Spoken:
-    """Yield a chat message in the form that most libraries use: texts and calls, or a result. `role`: its role or type,
-    as its library names it."""
+    """Yield the content of a chat message in the form that most libraries use: texts and tool calls, or a result.
+    `role`: its role or type, as its library names it."""
     if role in ("tool", "function", "observation"):
         failed = entry.get("status") == "error"
         yield "host", [result(entry.get("tool_call_id"), entry.get("name"), entry.get("content"), failed)]
         return
-    more = entry.get("additional_kwargs") or {}
-    only_call = entry.get("function_call") or more.get("function_call")
-    calls = entry.get("tool_calls") or more.get("tool_calls") or ([only_call] if only_call else [])
+    extra = entry.get("additional_kwargs") or {}
+    only_call = entry.get("function_call") or extra.get("function_call")
+    calls = entry.get("tool_calls") or extra.get("tool_calls") or ([only_call] if only_call else [])
     texts = [block for key in ("content", "refusal", "invalid_tool_calls") for block in as_blocks(entry.get(key))]
     yield _ROLES.get(role, role), [*texts, *map(_call_of, calls)]
 
@@ -57,26 +59,26 @@ def _call_of(call: Data) -> Block:
     return called(call.get("id"), function["name"], function["args"] if "args" in function else function["arguments"])
 
 
-def _of_langchain(entry: Data) -> Data:
-    """Return the fields and the type of a message in one dict. `entry` comes from ``messages_to_dict``, from ``dumpd``
-    or from a graph's state."""
+def _langchain_fields(entry: Data) -> Data:
+    """Return the fields and the type of a LangChain message in one flat dict. `entry` is such a message as written by
+    ``messages_to_dict``, by ``dumpd`` or in a graph's state, which nest the fields differently."""
     inner = entry.get("data") or entry.get("kwargs") or entry
     return {"type": entry.get("type"), **inner} if isinstance(inner, dict) else entry
 
 
 def _is_langchain(entry: Data) -> bool:
-    plain = _of_langchain(entry)
+    plain = _langchain_fields(entry)
     kinds = (*_ROLES, "system", "tool", "function", "chat")
     return "role" not in entry and "content" in plain and plain.get("type") in kinds
 
 
 def _langchain(entry: Data) -> Spoken:
-    plain = _of_langchain(entry)
+    plain = _langchain_fields(entry)
     return _chat(plain.get("role") or plain["type"], plain)
 
 
 def _pydantic_ai(entry: Data) -> Spoken:
-    """Yield a request or response of pydantic-ai, part by part, without thinking."""
+    """Yield the parts of a request or response that pydantic-ai saved, without the model's thinking."""
     for part in entry["parts"]:
         kind, content = part["part_kind"], part.get("content")
         key, name = part.get("tool_call_id"), part.get("tool_name")
@@ -91,16 +93,16 @@ def _pydantic_ai(entry: Data) -> Spoken:
 
 
 def _pydantic_ai_lists(values: Any) -> list[EntryList]:
-    """Return the list of messages; empty if `values` has another form. Each request repeats the instructions; the
-    newest ones become the system prompt."""
+    """Return the conversation in a file of pydantic-ai; an empty list if `values` has another form. The newest
+    instructions become the system prompt, as each request repeats them."""
     entries = values if isinstance(values, list) else []
-    is_own = any(isinstance(e, dict) and e.get("kind") in ("request", "response") and "parts" in e for e in entries)
-    newest = next((e["instructions"] for e in reversed(entries) if is_own and e.get("instructions")), None)
-    return [EntryList(beside({"system": newest}), entries)] if is_own else []
+    has_form = any(isinstance(e, dict) and e.get("kind") in ("request", "response") and "parts" in e for e in entries)
+    newest = next((e["instructions"] for e in reversed(entries) if has_form and e.get("instructions")), None)
+    return [EntryList(with_system({"system": newest}), entries)] if has_form else []
 
 
 def _gemini(entry: Data) -> Spoken:
-    """Yield the parts of a ``content``, as Gemini's API calls a message."""
+    """Yield the parts of a message of Gemini's API (there called a ``content``): texts, tool calls and results."""
     role = "assistant" if entry.get("role") == "model" else "user"
     for part in entry["parts"]:
         call, answer = part.get("functionCall") or part.get("function_call"), _gemini_answer(part)
@@ -119,7 +121,7 @@ _GEMINI_HOST = re.compile(
 
 
 def _gemini_answer(part: Any) -> Block | None:
-    """Return the tool result in `part`; None if it contains none."""
+    """Return the tool result in `part` of a Gemini message as a block; None if the part is something else."""
     answer = (part.get("functionResponse") or part.get("function_response")) if isinstance(part, dict) else None
     if not answer:
         return None
@@ -137,12 +139,12 @@ def _sharegpt(entry: Data) -> Spoken:
 
 
 def _response_item(entry: Data) -> Spoken:
-    """Yield an item of the Responses API. Thinking is left out; an item that is no message, call or result is yielded
-    as JSON."""
+    """Yield the content of an item of OpenAI's Responses API. Thinking is left out; an item that is no message, tool
+    call or result becomes an assistant's text with its JSON."""
     item = Item.model_validate(entry)
-    words = spoken(item)
-    if words or item.type not in THINKING:
-        yield words or ("assistant", as_blocks({"item": entry}))
+    sender_and_blocks = spoken(item)
+    if sender_and_blocks or item.type not in THINKING:
+        yield sender_and_blocks or ("assistant", as_blocks({"item": entry}))
 
 
 def _is_item(entry: Data) -> bool:
@@ -152,29 +154,30 @@ def _is_item(entry: Data) -> bool:
 
 
 def _responses(value: Any) -> list[EntryList]:
-    """Return the items of each object with ``input``, ``output`` or both; else the list that is the value itself."""
+    """Return the conversation in each saved request or response (an object with ``input`` or ``output``) of the
+    Responses API; if there is none, the value itself if it is a list of items."""
     found: list[EntryList] = []
     for holder in dicts(value):
         items = [*_messages(holder, "user", "input"), *_messages(holder, "assistant", "output")]
         if any(map(_is_item, items)) or (items and "instructions" in holder):
-            found.append(EntryList(beside(holder), items))
+            found.append(EntryList(with_system(holder), items))
     return found or lists(_is_item)(value)
 
 
 def _messages(holder: Data, role: str, *keys: str) -> list[Any]:
-    """Return the messages under `keys` of `holder`. A value is one message, a list of them, or a list of lists, of
-    which the first is read. A text becomes a message of `role`."""
+    """Return the messages under `keys` of `holder` in one list. A key may have one message, a list of messages, or a
+    list of such lists (then the first is read). A plain text becomes a message of `role`."""
     messages: list[Any] = []
     for value in map(holder.get, keys):
         entries = value if isinstance(value, list) else [value] if value else []
         flat = entries[0] if entries and isinstance(entries[0], list) else entries
-        messages += [{"role": role, "content": one} if isinstance(one, str) else one for one in flat]
+        messages += [{"role": role, "content": item} if isinstance(item, str) else item for item in flat]
     return messages
 
 
 def _runs(value: Any) -> list[EntryList]:
-    """Return a list for each run of LangSmith: its inputs, then its outputs. Inputs that the outputs repeat at their
-    beginning are listed once."""
+    """Return the conversation of each run in a file of LangSmith: its inputs, then its outputs. If the outputs begin
+    with the inputs, these appear only once."""
     runs: list[EntryList] = []
     for run in (run for run in dicts(value) if "run_type" in run):
         inputs, outputs = (run.get(side) or {} for side in ("inputs", "outputs"))
@@ -188,7 +191,8 @@ def _runs(value: Any) -> list[EntryList]:
 
 
 def _run_entry(entry: Data) -> Spoken:
-    """Yield a message of a run, in the form of any library: LangChain, the Responses API, Gemini, or chat messages."""
+    """Yield the content of a message in a LangSmith run, which may have the form of LangChain, the Responses API,
+    Gemini or chat messages."""
     forms = ((_is_langchain, _langchain), (_is_item, _response_item), (_is_content, _gemini))
     convert = next((convert for has_form, convert in forms if has_form(entry)), None)
     return convert(entry) if convert else _chat(entry.get("role") or "assistant", entry)
@@ -199,8 +203,8 @@ def _is_content(entry: Data) -> bool:
 
 
 def _gemini_session(entry: Data) -> Spoken:
-    """Yield a message of a Gemini CLI session, with its calls and their results. For a call without a result, yield the
-    text that the screen showed, or else its status."""
+    """Yield the content of a message of Gemini CLI: texts, then each tool call with its result. If a result is missing,
+    the text that the screen showed takes its place, or else the call's status."""
     role = {"user": "user", "gemini": "model"}.get(entry["type"])
     if role:
         content = entry.get("content") or []
@@ -215,10 +219,10 @@ def _gemini_session(entry: Data) -> Spoken:
 
 
 def _gemini_sessions(value: Any) -> list[EntryList]:
-    """Return the messages of the session in a file; an empty list if it has another form.
+    """Return the conversation in a session file of Gemini CLI; an empty list if the file has another form.
 
-    The file is one object, or a list of changes. A change is a new message, a complete list of messages, or a rewind,
-    which removes the message with an id and all later ones.
+    The file is one object, or a list of changes to apply in order. A change is a new message, a complete list of
+    messages, or a rewind, which removes the message with an id and all later ones.
     """
     session: Data = {}
     messages: dict[str, Any] = {}
@@ -228,8 +232,8 @@ def _gemini_sessions(value: Any) -> list[EntryList]:
             messages = {str(number): message for number, message in enumerate(change["messages"])}
         elif "$rewindTo" in change:
             ids = list(messages)
-            left = ids.index(change["$rewindTo"]) if change["$rewindTo"] in ids else 0
-            messages = {key: messages[key] for key in ids[:left]}
+            count = ids.index(change["$rewindTo"]) if change["$rewindTo"] in ids else 0
+            messages = {key: messages[key] for key in ids[:count]}
         elif "id" in change and "type" in change:
             messages[str(change["id"])] = change
         session |= change if "sessionId" in change else {}
@@ -238,12 +242,12 @@ def _gemini_sessions(value: Any) -> list[EntryList]:
 
 
 _UNSPOKEN = frozenset({"change_agent_state", "agent_state_changed", "null", "condensation", "condensation_request"})
-"""Actions and observations that the model never saw."""
+"""Types of OpenHands' actions and observations that its model never saw."""
 
 
 def _openhands(entry: Data) -> Spoken:
-    """Yield an event of OpenHands 1, or an action or observation of earlier versions. An observation is the result of
-    the action whose id is its ``cause``."""
+    """Yield the content of an event of OpenHands 1, or of an action or observation of earlier versions. An observation
+    is the result of an action, which its field ``cause`` names by id."""
     if isinstance(entry.get("kind"), str):
         yield from _openhands_event(entry)
     elif "observation" in entry:
@@ -255,22 +259,22 @@ def _openhands(entry: Data) -> Spoken:
         yield _openhands_action(entry["action"], entry.get("source") == "agent", entry)
 
 
-def _openhands_action(kind: str, is_agents: bool, entry: Data) -> tuple[str, list[Block]]:
-    """Return the role and blocks of an action of the kind `kind`: a call if the agent did something, else texts.
-    `is_agents`: True if the agent is its source."""
+def _openhands_action(kind: str, by_agent: bool, entry: Data) -> tuple[str, list[Block]]:
+    """Return the sender and blocks of an OpenHands action of the type `kind`: a tool call if the agent acted, else
+    texts. `by_agent`: True if the agent is the source of the action, False if the user or OpenHands is."""
     args = entry.get("args") or {}
-    if is_agents and kind not in ("message", "system", "finish"):
+    if by_agent and kind not in ("message", "system", "finish"):
         name = (entry.get("tool_call_metadata") or {}).get("function_name") or kind
         inputs = {key: value for key, value in args.items() if key != "thought" and value is not None}
         return "assistant", [*as_blocks(args.get("thought")), called(entry["id"], name, inputs)]
-    role = "system" if kind == "system" else "assistant" if is_agents else "user" if kind == "message" else "host"
+    role = "system" if kind == "system" else "assistant" if by_agent else "user" if kind == "message" else "host"
     texts = [args.get(key) for key in ("content", "thought", "final_thought", "command", "code")]
     pictures = images({"image_urls": args.get("image_urls") or []})
     return role, as_blocks([*texts, *pictures]) or as_blocks(entry.get("message"))
 
 
 def _openhands_event(entry: Data) -> Spoken:
-    """Yield an event of OpenHands 1: a system prompt, a message, an action, or a tool's result."""
+    """Yield the content of an event of OpenHands 1: a system prompt, a message, a tool call, or a tool's result."""
     kind, key, name = entry["kind"], entry.get("tool_call_id"), entry.get("tool_name")
     if kind == "SystemPromptEvent":
         yield "system", as_blocks([entry["system_prompt"], entry.get("dynamic_context")])
@@ -281,15 +285,15 @@ def _openhands_event(entry: Data) -> Spoken:
         arguments = (call.get("function") or call).get("arguments") or entry.get("action")
         yield "assistant", [*as_blocks(entry.get("thought")), called(key, name, arguments)]
     elif name:
-        seen = entry.get("observation") or {}
-        content = seen.get("content") or entry.get("error") or entry.get("rejection_reason") or seen
-        yield "host", [result(key, name, content, seen.get("is_error") or not seen)]
+        observation = entry.get("observation") or {}
+        content = observation.get("content") or entry.get("error") or entry.get("rejection_reason") or observation
+        yield "host", [result(key, name, content, observation.get("is_error") or not observation)]
     yield "host", as_blocks(entry.get("extended_content"))
 
 
 def _opencode(entry: Data) -> Spoken:
-    """Yield the parts of one OpenCode message: for each of its steps the blocks of an answer, then the results of its
-    calls."""
+    """Yield the content of an OpenCode message. It may contain several steps, each one answer of the model: yield its
+    texts and tool calls, then their results."""
     role, results = entry["info"]["role"], list[Block]()
     for part in [*entry["parts"], {"type": "step-start"}]:
         kind, state = part["type"], part.get("state") or {}
@@ -307,11 +311,11 @@ def _opencode(entry: Data) -> Spoken:
 
 
 _PI_NOTES = ("custom_message", "branch_summary")
-"""Types of Pi's lines with messages from Pi or its extensions to the model; lines of other types are for the screen."""
+"""Types of log lines with texts that Pi or an extension of it sent to the model; other types are for the screen."""
 
 
 def _pi(entry: Data) -> Spoken:
-    """Yield a line of Pi: texts and calls, a result, or a command that the user ran."""
+    """Yield the content of a log line of Pi: texts and tool calls, a result, or a command that the user ran."""
     note: Data = {"role": "host", "content": entry.get("content") or entry.get("summary")}
     message: Data = note if entry["type"] in _PI_NOTES else entry["message"]
     role, content = message["role"], message.get("content") or []
@@ -327,8 +331,11 @@ def _pi(entry: Data) -> Spoken:
 
 
 def _pi_sessions(value: Any) -> list[EntryList]:
-    """Return the lines of a session of Pi; an empty list if the file has another form. The lines form a tree: only the
-    last line and those it descends from are returned. If the last has no field for a parent, all lines are."""
+    """Return the conversation in a session log of Pi; an empty list if the file has another form.
+
+    The lines form a tree, as a user can go back and branch off. Only the branch of the last line is read; a log without
+    parents is read whole.
+    """
     lines = dicts(value)
     types = [line.get("type") for line in lines]
     head = next((line for line, kind in zip(lines, types, strict=True) if kind in ("session", "message")), {})
@@ -339,15 +346,16 @@ def _pi_sessions(value: Any) -> list[EntryList]:
     while line:
         branch.append(line)
         line = by_id.pop(str(line.get("parentId")), None)
-    kept = [line for line in branch[::-1] or lines if line.get("type") in ("message", *_PI_NOTES)]
-    return [EntryList(head, kept)]
+    entries = [line for line in branch[::-1] or lines if line.get("type") in ("message", *_PI_NOTES)]
+    return [EntryList(head, entries)]
 
 
 _COPILOT_ROLES = {"user.message": "user", "system.notification": "host"}
+"""Senders of texts by the type of the event."""
 
 
 def _copilot(entry: Data) -> Spoken:
-    """Yield an event of Copilot CLI: a text with calls, or a result; nothing for other events."""
+    """Yield the content of an event of Copilot CLI: texts and tool calls, or a result; nothing for other events."""
     kind, data = entry["type"], entry["data"]
     if kind == "tool.execution_complete":
         answer = data.get("result") or data.get("error") or {}
@@ -361,15 +369,15 @@ def _copilot(entry: Data) -> Spoken:
 
 
 def _copilot_sessions(value: Any) -> list[EntryList]:
-    """Return the events of a session of Copilot CLI; an empty list if the file has another form. Events of subagents,
-    which contain the id of the call that started them, are left out."""
+    """Return the conversation in a session log of Copilot CLI; an empty list if the file has another form. Events of
+    subagents (they name the call that started them) are left out."""
     lines = dicts(value)
     if not lines or lines[0].get("type") != "session.start":
         return []
     events = [line for line in lines if isinstance(line.get("data"), dict)]
-    own = [line for line in events if "parentToolCallId" not in line["data"]]
-    systems = [line["data"].get("content") for line in own if line.get("type") == "system.message"]
-    return [EntryList(beside({"system": systems[-1] if systems else None}), own)]
+    main = [line for line in events if "parentToolCallId" not in line["data"]]
+    systems = [line["data"].get("content") for line in main if line.get("type") == "system.message"]
+    return [EntryList(with_system({"system": systems[-1] if systems else None}), main)]
 
 
 DUMPS = (
@@ -406,4 +414,4 @@ DUMPS = (
     ),
     read_only("responses", "items of the Responses API", _responses, _response_item),
 )
-"""Forms that are only read, in the order in which they are tried."""
+"""Formats that can only be read, in the order in which they are tried."""

@@ -1,8 +1,8 @@
-"""Lists of messages, or of the entries of another tool's log: as JSON, JSONL or Python objects, alone or in an object.
+"""Reads lists of messages in any library's format from JSON, JSONL or Python objects, and writes two of the formats.
 
 An entry is one item of such a list. Lists of OpenAI and Anthropic messages are read and written: every message is
-checked, an error names its place, and everything around the list is written back. Lists of other entries are only read.
-Each form has a function that returns the roles and blocks of one entry; pairing, ids and order are the same for all.
+checked, an error names its place, and everything around the list is written back. Other formats are only read. For
+each there is one function that converts one entry; how calls and results are matched is the same for all.
 """
 
 from __future__ import annotations
@@ -36,20 +36,21 @@ from planner.errors import TranscriptError
 from planner.reading.messages import Block, Message, checked_message, result_text, to_json
 
 Data = dict[str, Any]
-Where = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
+"""Keys and indexes that lead from a file's value to something inside it: ``(1, "messages")``."""
 
 
 class EntryList(NamedTuple):
-    """A list of entries in a file: one conversation."""
+    """One conversation in a file: a list of messages, or of other entries that are converted to messages."""
 
     container: Data
-    """Object that contains the list; empty if there is none."""
+    """JSON object that contains the list, perhaps with a system prompt and tools; empty if there is none."""
     entries: list[Any]
 
 
 @dataclass(frozen=True)
 class MessageList:
-    """A form of messages that are stored as a list."""
+    """File format that stores a conversation as a list of messages or other entries."""
 
     name: str
     title: str
@@ -57,17 +58,17 @@ class MessageList:
     """Function that converts entries to Anthropic messages. Its second argument is the place of each entry in the file,
     for errors."""
     conversations: Callable[[Any], list[EntryList]] | None = None
-    """Function that finds the lists of a read-only form in a file's value; None for a form that is also written."""
+    """Function that finds the lists in the JSON value of a file; None for a format that can also be written."""
     recognises: Callable[[Sequence[Any], Data], bool | None] = lambda _entries, _container: True
-    """Function that returns True if entries, inside this container, are of this form; None if it cannot decide."""
+    """Function that returns True if entries, inside this container, have this format; None if it cannot decide."""
     leading: Callable[[Sequence[Any]], int] = leading_system
-    """Function that returns the number of system messages at the front."""
+    """Function that counts the system messages at the front of a list, which are not part of the conversation."""
     entries: Callable[[Sequence[Message]], Sequence[Any]] = list
-    """Function that converts messages back to entries."""
+    """Function that converts Anthropic messages back to entries."""
 
     def detects(self, document: Document) -> bool:
-        """Return True if a list in `document` is of this form; the first list that shows its form decides."""
-        answers = (self.recognises(found.entries, found.container) for found in self._found(document))
+        """Return True if the first list in `document` that shows a format at all has this format."""
+        answers = (self.recognises(found.entries, found.container) for found in self._lists(document))
         return next((answer for answer in answers if answer is not None), False)
 
     def read(self, document: Document, part: int | None) -> Transcript:
@@ -75,10 +76,10 @@ class MessageList:
         there are others.
 
         Raises:
-            TranscriptError: There is no such conversation, a message is not valid, or the file is damaged and of a form
-                that is written back, which would lose the damaged lines.
+            TranscriptError: There is no such conversation, or a message is not valid. A damaged file is refused too if
+                its format can be written, because writing it back would lose the damaged lines.
         """
-        found = self._found(document)
+        found = self._lists(document)
         if document.damage and self.conversations is None:
             raise document.damage[0]
         if not -len(found) <= (part or 0) < len(found):
@@ -106,18 +107,18 @@ class MessageList:
         )
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:  # noqa: ARG002
-        """Return the file of `like` with `messages` in place of its own. For a read-only form, return an object with
-        the Anthropic `messages`, the system prompt and the tools."""
+        """Return the content of the file that `like` was read from, with `messages` in place of its own. For a format
+        that is only read, return a JSON object with Anthropic `messages`, system prompt and tools."""
         if self.conversations:
             around = {"system": like.system, "tools": like.tools}
             return json_text({**{k: v for k, v in around.items() if v}, "messages": list(messages)}, indent=2)
         old: _Conversation = like.source["conversation"]
         entries = [*old.entries[: self.leading(old.entries)], *self.entries(messages)]
-        value = _replaced(old.document.value, old.where, entries)
+        value = _replaced(old.document.value, old.path, entries)
         return json_text(value, indent=2) if not old.document.lines else "".join(map(json_text, value))
 
-    def _found(self, document: Document) -> list[_Conversation]:
-        """Return the lists of entries in `document` that may be of this form."""
+    def _lists(self, document: Document) -> list[_Conversation]:
+        """Return the lists of entries in `document` that may have this format."""
         if self.conversations is None:
             return _conversations(document)
         whole = replace(document, lines=())
@@ -131,30 +132,30 @@ class MessageList:
 
 @dataclass(frozen=True)
 class _Conversation:
-    """List of messages in a document, with its place."""
+    """List of messages in a file, with the path that leads to it."""
 
     document: Document
-    where: Where
-    """Keys and indexes that lead from the document's value to the list; empty if the value is the list."""
+    path: KeyPath
+    """Path from the document's value to the list; empty if the value is the list."""
     container: Data
-    """Object that contains the list; empty if there is none."""
+    """JSON object that contains the list; empty if there is none."""
     entries: list[Any]
 
     def place_of(self, number: int) -> str:
-        """Return the place of a message for people: ``chat.json, [1].messages[3]``, ``log.jsonl, line 7``."""
-        name, where = self.document.name, (*self.where, number)
+        """Return the place of an entry for people: ``chat.json, [1].messages[3]``, ``log.jsonl, line 7``."""
+        name, path = self.document.name, (*self.path, number)
         if self.document.lines:
-            return f"{name}, line {self.document.lines[int(where[0])][0]}{_steps(where[1:])}"
-        return f"{name}, {_steps(where if self.where else ('messages', *where)).lstrip('.')}"
+            return f"{name}, line {self.document.lines[int(path[0])][0]}{_path_text(path[1:])}"
+        return f"{name}, {_path_text(path if self.path else ('messages', *path)).lstrip('.')}"
 
 
-def _steps(where: Where) -> str:
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in where)
+def _path_text(path: KeyPath) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
 
 
 def _conversations(document: Document) -> list[_Conversation]:
-    """Return the lists of messages in `document`: its only list, that of its only record, or that of each record. A
-    record is an object with a list of ``messages``."""
+    """Return the lists of messages in `document`. Its value may be such a list, a record (an object with a list of
+    ``messages``), or a list of records, as in a file with one conversation a line."""
     value = document.value
     if _is_record(value):
         return [_of_record(document, (), value)]
@@ -171,17 +172,17 @@ def _is_record(entry: object) -> bool:
     return isinstance(entry, dict) and isinstance(entry.get("messages"), list) and "role" not in entry
 
 
-def _of_record(document: Document, where: Where, record: Data) -> _Conversation:
-    return _Conversation(document, (*where, "messages"), record, list(map(plain_entry, record["messages"])))
+def _of_record(document: Document, path: KeyPath, record: Data) -> _Conversation:
+    return _Conversation(document, (*path, "messages"), record, list(map(plain_entry, record["messages"])))
 
 
-def _system(name: str, own: Any, leading: Sequence[Any]) -> str | list[Block] | None:
-    """Return the system prompt: the container's field `own`, then the contents of the `leading` system messages. It is
-    a text if there is only one and that is a text; None if there is none."""
-    if not isinstance(own, str | list | None):
+def _system(name: str, field_value: Any, leading: Sequence[Any]) -> str | list[Block] | None:
+    """Return the system prompt of the file `name`: the value of its field ``system``, then the contents of its
+    `leading` system messages. Return a single text as it is, several contents as blocks, and None without any."""
+    if not isinstance(field_value, str | list | None):
         wanted = "expected 'system' to be text or a list of blocks"
-        raise TranscriptError(f"{name}: {wanted}, found {type(own).__name__}")
-    contents = [content for content in (own, *leading) if content]
+        raise TranscriptError(f"{name}: {wanted}, found {type(field_value).__name__}")
+    contents = [content for content in (field_value, *leading) if content]
     if len(contents) == 1 and isinstance(contents[0], str):
         return contents[0]
     texts = [[{"type": "text", "text": c}] if isinstance(c, str) else c for c in contents]
@@ -189,25 +190,25 @@ def _system(name: str, own: Any, leading: Sequence[Any]) -> str | list[Block] | 
 
 
 def _odd_roles(messages: Sequence[Message], places: Sequence[str]) -> Iterator[str]:
-    """Yield a warning for each message whose role is neither the user's nor the assistant's."""
+    """Yield a warning for each message of another role than ``user`` and ``assistant``."""
     for message, place in zip(messages, places, strict=True):
         if message["role"] not in ("user", "assistant"):
             yield f"{place}: a {message['role']} message inside the conversation stays where it is"
 
 
-def _replaced(value: Any, where: Where, entries: Sequence[Any]) -> Any:
-    """Return `value` with `entries` in place of what is at `where`. `value` itself does not change; only the containers
-    on the way are copied."""
-    if not where:
+def _replaced(value: Any, path: KeyPath, entries: Sequence[Any]) -> Any:
+    """Return a copy of `value` with `entries` at `path`, for example ``(1, "messages")``. `value` itself does not
+    change; everything outside the path is shared, not copied."""
+    if not path:
         return entries
     copy: Any = dict(value) if isinstance(value, dict) else list(value)
-    copy[where[0]] = _replaced(value[where[0]], where[1:], entries)
+    copy[path[0]] = _replaced(value[path[0]], path[1:], entries)
     return copy
 
 
 def _is_openai(entries: Sequence[Any], container: Data) -> bool | None:
-    """Return True for chat messages, None if undecided. A list that begins with a system message is chat unless another
-    sign is against it, as Anthropic's lists have no such message in front."""
+    """Return True if `entries` are OpenAI's chat messages, False if they are Anthropic's, None if they may be either. A
+    system message in front counts as OpenAI's, as Anthropic has a field for it; a clearer sign outweighs it."""
     chat = is_chat(entries)
     return True if chat is None and "system" not in container and leading_system(entries) else chat
 
@@ -226,23 +227,24 @@ MESSAGE_LISTS = (
         "anthropic", "a list of messages, or an object with 'messages'", _anthropic, leading=lambda _messages: 0
     ),
 )
-"""Forms that are read and written, in the order in which they are tried."""
+"""Formats that can be read and written, in the order in which they are tried."""
 
 
 Spoken = Iterator[tuple[str, list[Block]]]
-"""Content of an entry: pairs of a role and blocks. The role is ``user``, ``assistant``, ``system``, or ``host`` for
-text that the agent's program added and for results. A call may lack its id. A result may have the ``name`` of its tool
+"""Content of an entry: pairs of a sender and blocks. The sender is ``user``, ``assistant``, ``system``, or ``host`` for
+results and for text that the agent's program added. A call may lack its id. A result may have the ``name`` of its tool
 instead of the id of its call."""
 THINKING = frozenset({"thinking", "redacted_thinking", "reasoning"})
+"""Types of parts that contain the model's thinking."""
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
-"""Character that the API refuses in ids: ``|`` in ``call_1|fc_2``."""
+"""Character that the API refuses in ids of calls: ``|`` in ``call_1|fc_2``."""
 
 
 def paired(
     convert: Callable[[Data], Spoken], entries: Sequence[Any], places: Sequence[str]
 ) -> Iterator[NumberedMessage]:
-    """Return `entries` as messages in which calls and results are paired. `convert` reads one entry. `places`: the
-    place of each entry in the file, for errors."""
+    """Convert `entries` to messages in which the result of each tool call follows it. `convert` reads one entry.
+    `places`: the place of each entry in the file, for errors."""
     made = _Entries()
     for number, (entry, place) in enumerate(zip(entries, places, strict=True)):
         try:
@@ -251,29 +253,30 @@ def paired(
                     made.take(number, role, block)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise TranscriptError(f"{place}: not an entry of this form ({error!r:.60})") from None
-    return (NumberedMessage(piece.lines[0], piece.message) for piece in made.answered())
+    return (NumberedMessage(piece.lines[0], piece.message) for piece in made.with_results())
 
 
 class _Entries(Pairing):
-    """Conversation under construction in which each call gets its own id."""
+    """Builder of a conversation from entries. It gives each tool call a valid and unique id, as files may repeat ids or
+    have none."""
 
     def __init__(self) -> None:
         super().__init__()
         self._open: dict[str, Block] = {}
-        """Calls without a result, by their ids in the file."""
+        """Calls that have no result yet, by their ids in the file."""
         self._answers: dict[str, Any] = {}
-        """Contents of results, by the ids of their calls in the file."""
+        """Contents of the results read so far, by the ids of their calls in the file."""
         self._ids: set[str] = set()
         """New ids of all calls."""
 
     def take(self, number: int, role: str, block: Block) -> None:
-        """Add a block of the entry `number`. The user's blocks in one entry make one message; text of the host becomes
-        a marked text of the user."""
+        """Add a block of the entry `number`, sent by `role`. The user's blocks in one entry make one message. Text of
+        the agent's program (``host``) becomes a user's message that is marked as the program's."""
         last = self.pieces[-1] if self.pieces else None
         if block["type"] == "tool_use":
-            self._call(number, block)
+            self._add_call(number, block)
         elif block["type"] == "tool_result":
-            self._result(number, block)
+            self._add_result(number, block)
         elif role == "assistant":
             self.assistant([block], number)
         elif role == "system" and (last is None or last.role == "system"):
@@ -283,9 +286,9 @@ class _Entries(Pairing):
         elif block["text"].strip():
             self.take(number, "user", {"type": "text", "text": marked_as_host(block["text"])})
 
-    def _call(self, number: int, block: Block) -> None:
-        """Add a call under an id that is valid and unique. Some files repeat a call before its result; the repetition
-        is ignored."""
+    def _add_call(self, number: int, block: Block) -> None:
+        """Add a tool call under a valid and unique id. Ignore it if it repeats a call that still has no result, as some
+        files do."""
         key = str(block.get("id") or f"call_{len(self._ids) + 1}")
         if key not in self._open:
             new_id = _NOT_IN_IDS.sub("_", key)
@@ -294,9 +297,9 @@ class _Entries(Pairing):
             self._open[key] = {**block, "id": new_id}
             self.assistant([self._open[key]], number)
 
-    def _result(self, number: int, block: Block) -> None:
-        """Add a result to the open call that has its id. A result without an id belongs to the oldest open call of its
-        tool. A result without an open call becomes text of the host, unless it repeats an earlier one."""
+    def _add_result(self, number: int, block: Block) -> None:
+        """Attach a result to the unanswered call with its id, or, if it has no id, to the oldest unanswered call of its
+        tool. Without such a call it becomes a text of the agent's program, unless it repeats an earlier result."""
         content, name = block.get("content") or "", block.get("name")
         oldest = (key for key, call in self._open.items() if name in (None, call["name"]))
         key = str(block.get("tool_use_id") or next(oldest, ""))
@@ -310,21 +313,22 @@ class _Entries(Pairing):
 
 
 def as_blocks(content: Any) -> list[Block]:
-    """Return the content of an entry as blocks: a text, a part or a list of these. A part is an object for a text, an
-    image or a file in any library's form; other values become JSON texts. Thinking and blank texts are left out."""
-    parts = [one for part in (content if isinstance(content, list) else [content]) for one in images(part)]
+    """Return the content of an entry as Anthropic blocks. `content`: a text, a part (an object for a text, image or
+    file in any library's form), or a list of these. Other values become JSON texts; thinking is left out."""
+    parts = [single for part in (content if isinstance(content, list) else [content]) for single in images(part)]
     made = [_block(part) for part in parts if part not in (None, "", {})]
     return [block for block in made if block and (block["type"] != "text" or block["text"].strip())]
 
 
 def images(part: Any) -> list[Any]:
-    """Return a part for each image in `part`, as OpenHands puts several in one part; any other part alone in a list."""
-    several = part.get("image_urls") if isinstance(part, dict) else None
-    return [{"type": "image", "url": url} for url in several] if isinstance(several, list) else [part]
+    """Split a part with several images, as OpenHands writes it, into one part for each; return any other part alone in
+    a list."""
+    urls = part.get("image_urls") if isinstance(part, dict) else None
+    return [{"type": "image", "url": url} for url in urls] if isinstance(urls, list) else [part]
 
 
 def _block(part: Any) -> Block | None:
-    """Return `part` as a block; None for thinking."""
+    """Return `part` of a message's content, in any library's form, as an Anthropic block; None for thinking."""
     if not isinstance(part, dict):
         return {"type": "text", "text": part if isinstance(part, str) else to_json(part)}
     kind = str(part.get("type") or part.get("kind")).replace("-", "_")
@@ -339,8 +343,8 @@ def _block(part: Any) -> Block | None:
 
 
 def _medium(part: Data, kind: str) -> Block:
-    """Return `part`, which has the type `kind`, as an image block if it is an image. Another medium becomes a text with
-    its media type, and a part of an unknown form its JSON."""
+    """Return `part`, which has the type `kind`, as an image block if it is an image. Other data becomes a text with
+    only its media type, ``[audio/wav]``; a part of an unknown form becomes its JSON as text."""
     holder = part.get("inlineData") or part.get("inline_data") or part
     data, url = holder.get("data") or holder.get("base64"), part.get("image_url") or part.get("url")
     mime = str(holder.get("media_type") or holder.get("mime_type") or holder.get("mimeType") or "")
@@ -352,39 +356,40 @@ def _medium(part: Data, kind: str) -> Block:
 
 
 def called(key: Any, name: Any, arguments: Any) -> Block:
-    """Return the block for the call `key` of the tool `name`. `key` may be None; `arguments` is an object, or its JSON
-    text."""
+    """Return the ``tool_use`` block for a call of the tool `name`. `key`: the id of the call, or None; `arguments`: an
+    object, or its JSON text."""
     value = arguments_as_object(arguments) if isinstance(arguments, str) else arguments or {}
     return {"type": "tool_use", "id": key, "name": str(name), "input": value}
 
 
 def result(key: Any, name: Any, content: Any, failed: Any = False) -> Block:
-    """Return the block for the result of the call `key`; if `key` is None, of the oldest open call of the tool `name`,
-    or of any tool if `name` is None too. `content` may have any form; `failed` may be any value."""
+    """Return the ``tool_result`` block for the call with the id `key`. If `key` is None, it answers the oldest call
+    without a result of the tool `name`, or of any tool if `name` is None too. `content`: see `as_blocks`."""
     inner = content if isinstance(content, str) else as_blocks(content)
     return {"type": "tool_result", "tool_use_id": key, "name": name, "content": inner, "is_error": bool(failed)}
 
 
 def dicts(value: Any) -> list[Data]:
     """Return the objects in `value` if it is a list; `value` alone if it is an object; else an empty list."""
-    return [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, dict)]
+    return [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict)]
 
 
 def lists(is_entry: Callable[[Data], bool], *keys: str) -> Callable[[Any], list[EntryList]]:
-    """Return a function that finds lists of entries in a file's value. A list counts if `is_entry` is True for one of
-    its objects. The function looks under `keys` of each object in the value; the value itself is the last resort."""
+    """Return a function that finds the conversations in the JSON value of a file. It returns each list under one of
+    `keys` that contains an entry (by `is_entry`); if there is none, the value itself if it is such a list."""
 
     def conversations(value: Any) -> list[EntryList]:
         holders = [(one, key) for one in dicts(value) for key in keys if any(map(is_entry, dicts(one.get(key))))]
         if not holders and isinstance(value, list) and any(map(is_entry, dicts(value))):
             return [EntryList({}, value)]
-        return [EntryList(beside(one), one[key]) for one, key in holders]
+        return [EntryList(with_system(holder), holder[key]) for holder, key in holders]
 
     return conversations
 
 
-def beside(holder: Data) -> Data:
-    """Return the object around a list of entries, with its system prompt as blocks under ``system``."""
+def with_system(holder: Data) -> Data:
+    """Return `holder`, the object around a list of entries, with its system prompt as blocks under ``system``, whatever
+    key it is under in the file."""
     keys = ("system", "instructions", "systemInstruction", "system_instruction")
     system = next((holder[key] for key in keys if holder.get(key)), None)
     parts = system.get("parts", system) if isinstance(system, dict) else system
@@ -394,6 +399,6 @@ def beside(holder: Data) -> Data:
 def read_only(
     name: str, title: str, conversations: Callable[[Any], list[EntryList]], convert: Callable[[Data], Spoken]
 ) -> MessageList:
-    """Return a form that can be read but not written. `name` and `title` are those of `MessageList`; `conversations`
-    finds the lists of entries in a file's value; `convert` reads one entry."""
+    """Return a file format that can be read but not written. `name`, `title` and `conversations` are the fields of
+    `MessageList`; `convert` reads one entry."""
     return MessageList(name, title, partial(paired, convert), conversations=conversations)

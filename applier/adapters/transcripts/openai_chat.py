@@ -1,8 +1,8 @@
-"""OpenAI chat messages to Anthropic messages and back: ``to_openai(from_openai(x)) == x``.
+"""Converts OpenAI chat messages to Anthropic messages and back without loss: ``to_openai(from_openai(x)) == x``.
 
 Consecutive tool messages become one user message of results. System, developer and function messages, and parts without
-an Anthropic block, stay unchanged. Thinking is lost on the way to OpenAI. Content without a place in the other format,
-the *remainder*, is kept in an additional key, so that a conversion can be undone exactly.
+an Anthropic block, stay unchanged. Thinking is lost on the way to OpenAI. Data that has no place in the other format,
+the *remainder*, is kept under an additional key, so that a conversion can be undone exactly.
 """
 
 from __future__ import annotations
@@ -20,28 +20,30 @@ from planner.reading.secrets import quoted
 
 Data = dict[str, Any]
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-"""Roles of messages. ``function`` is the older form of a tool's answer, which passes unchanged."""
+"""Roles of OpenAI's messages. ``function`` is the older form of a tool's result, which is passed on unchanged."""
 _ONLY_CHAT = frozenset({"tool", "developer", "function", "image_url", "input_audio", "refusal", "file"})
-"""Roles and types of parts that Anthropic's messages do not have."""
+"""Roles and types of content parts that only OpenAI's messages have; one of them identifies the format."""
 _ONLY_ANTHROPIC = frozenset(
     {"tool_use", "tool_result", "thinking", "redacted_thinking", "image", "document", "server_tool_use"}
 )
+"""Types of content blocks that only Anthropic's messages have."""
 REMAINDER = "openai"
-"""Key of the remainder on a message or a block. The API refuses it."""
+"""Additional key of a message or block for data without a place in Anthropic's format. The API refuses this key, so it
+is removed before sending."""
 
 
 @dataclass(frozen=True)
 class _Converter:
-    """Conversion in both directions. A converted value keeps the remainder that restores OpenAI's form exactly.
+    """Conversion between OpenAI's and Anthropic's form of a message or part, made exactly reversible.
 
-    The remainder has two keys. ``set`` contains the values that `revert` would lose; ``drop`` lists the keys that it
-    would add.
+    For this, a converted value carries a remainder: how the original differs from what `revert` returns. Its key
+    ``set`` contains the values that `revert` loses; ``drop`` lists the keys that it adds.
     """
 
     convert: Callable[[Data], Data]
-    """Function from OpenAI's form to Anthropic's."""
+    """Function that converts OpenAI's form to Anthropic's."""
     revert: Callable[[Data], Data | None]
-    """Function for the way back; returns None if OpenAI's form has no place for the data (thinking)."""
+    """Function that converts back; returns None for what OpenAI's form cannot express (thinking)."""
 
     def to_anthropic(self, original: Data) -> Data:
         """Return `original`, which has OpenAI's form, in Anthropic's form with the remainder. If the two forms are
@@ -51,72 +53,76 @@ class _Converter:
         if converted == original == plain:
             return original
         steps = {"set": _differences(original, plain), "drop": [key for key in plain if key not in original]}
-        rest = {name: step for name, step in steps.items() if step}
-        return {**converted, REMAINDER: rest} if rest else converted
+        remainder = {name: step for name, step in steps.items() if step}
+        return {**converted, REMAINDER: remainder} if remainder else converted
 
     def to_openai(self, converted: Data) -> Data | None:
-        """Return the value from which `to_anthropic` made `converted`. If `converted` was changed since, return its
-        conversion without the remainder; None if OpenAI's form has no place for it."""
-        rest = converted.get(REMAINDER)
-        if not isinstance(rest, dict):
+        """Return the exact original from which `to_anthropic` made `converted`. If `converted` was edited since, return
+        its conversion without the remainder, or None if OpenAI's form cannot express it."""
+        remainder = converted.get(REMAINDER)
+        if not isinstance(remainder, dict):
             return self.revert(converted)
         plain = self.revert({key: value for key, value in converted.items() if key != REMAINDER})
-        kept = {key: value for key, value in (plain or {}).items() if key not in rest.get("drop", ())}
-        original = _with_values(kept, rest.get("set", {}))
+        kept = {key: value for key, value in (plain or {}).items() if key not in remainder.get("drop", ())}
+        original = _with_values(kept, remainder.get("set", {}))
         return original if self.to_anthropic(original) == converted else plain
 
 
 def _differences(full: Data, plain: Data) -> Data:
-    """Return the values of `full` that differ from `plain`; in nested dicts only the differing values."""
-    both = {key: value for key, value in full.items() if isinstance(value, dict) and isinstance(plain.get(key), dict)}
+    """Return the items of `full` that `plain` lacks or has with another value; of nested dicts only such items."""
+    nested = {key: value for key, value in full.items() if isinstance(value, dict) and isinstance(plain.get(key), dict)}
     differs = {key: value for key, value in full.items() if key not in plain or plain[key] != value}
-    return {key: _differences(both[key], plain[key]) if key in both else value for key, value in differs.items()}
+    return {key: _differences(nested[key], plain[key]) if key in nested else value for key, value in differs.items()}
 
 
-def _with_values(plain: Data, rest: Data) -> Data:
-    """Return `plain` with the values of `rest` set; undoes `_differences`."""
-    both = {key for key, value in rest.items() if isinstance(value, dict) and isinstance(plain.get(key), dict)}
-    return {**plain, **{key: _with_values(plain[key], value) if key in both else value for key, value in rest.items()}}
+def _with_values(plain: Data, values: Data) -> Data:
+    """Return `plain` with `values` set, in nested dicts too. This undoes `_differences`."""
+    nested = {key for key, value in values.items() if isinstance(value, dict) and isinstance(plain.get(key), dict)}
+    changed = {key: _with_values(plain[key], value) if key in nested else value for key, value in values.items()}
+    return {**plain, **changed}
 
 
 def from_openai(messages: Sequence[object]) -> list[Message]:
     """Return OpenAI chat `messages` (dicts or SDK objects) as Anthropic messages.
 
-    What has no place in Anthropic's form (the exact arguments text, a name, a null content) is kept under the key
+    Data without a place in Anthropic's form (the exact text of arguments, a name, a null content) is kept under the key
     ``openai``. The Anthropic API refuses this key: remove it by `strip_openai` before you send such messages there.
 
     Raises:
-        TranscriptError: an entry is no chat message; the text names its index and field.
+        TranscriptError: An entry is not a chat message; the text names its index and field.
     """
-    return [one.message for one in chat_messages(messages, [f"messages[{i}]" for i in range(len(messages))])]
+    return [numbered.message for numbered in chat_messages(messages, [f"messages[{i}]" for i in range(len(messages))])]
 
 
 class NumberedMessage(NamedTuple):
-    """A message, and the index of the first entry that it was made from."""
+    """Message, with the index of the first entry of the list that it was made from."""
 
     first_entry: int
     message: Message
 
 
 def chat_messages(entries: Sequence[object], places: Sequence[str]) -> Iterator[NumberedMessage]:
-    """Yield messages as `from_openai` does. `places`: the place of each entry in its file, for errors."""
+    """Yield OpenAI's `entries` as Anthropic messages; consecutive tool messages become one. `places`: the place of each
+    entry in its file, for errors."""
     converted = starmap(NumberedMessage, enumerate(map(_converted, entries, places)))
-    for is_message, group in groupby(converted, key=lambda one: "role" in one.message):
+    for is_message, group in groupby(converted, key=lambda numbered: "role" in numbered.message):
         run = list(group)
         if is_message:
             yield from run
-        else:  # neighbouring results are one message
-            yield NumberedMessage(run[0].first_entry, {"role": "user", "content": [one.message for one in run]})
+        else:
+            results = [numbered.message for numbered in run]
+            yield NumberedMessage(run[0].first_entry, {"role": "user", "content": results})
 
 
 def plain_entry(entry: Any) -> Any:
-    """Return an SDK's object as JSON data, without unset fields; other entries unchanged."""
+    """Return a message object of an SDK as a dict without its unset fields; return other entries unchanged."""
     dump = getattr(entry, "model_dump", None)
     return dump(mode="json", exclude_unset=True) if callable(dump) else entry
 
 
 def _converted(entry: object, place: str) -> Message | Block:
-    """Return `entry` as a message; a tool's message as a ``tool_result`` block. Errors begin with `place`."""
+    """Return OpenAI's message `entry` as an Anthropic message, or as a ``tool_result`` block if it is a tool's. Errors
+    begin with `place`."""
     message = plain_entry(entry)
     if not isinstance(message, dict):
         raise TranscriptError(f"{place}: expected a message as a dict, found {type(entry).__name__}")
@@ -127,7 +133,7 @@ def _converted(entry: object, place: str) -> Message | Block:
 
 
 def _checked(message: Data) -> Message | Block:
-    """Check an OpenAI `message`, and return it as a message or a result block."""
+    """Check OpenAI's `message`, and return it as an Anthropic message or as a ``tool_result`` block."""
     role, content = message.get("role"), message.get("content")
     if role not in _ROLES:
         raise TranscriptError(f"role: expected one of {', '.join(_ROLES)}, found {quoted(role)}")
@@ -140,7 +146,7 @@ def _checked(message: Data) -> Message | Block:
 
 
 def _required(holder: object, key: str, kind: type = str) -> Any:
-    """Return the value of `key` in `holder`; raise TranscriptError if it is missing or not of the type `kind`."""
+    """Return ``holder[key]``; raise TranscriptError if it is missing or its type is not `kind`."""
     value = holder.get(key) if isinstance(holder, dict) else None
     if not isinstance(value, kind):
         raise TranscriptError(f"{key}: expected {_KINDS[kind]}, found {quoted(value)}")
@@ -153,13 +159,14 @@ _KINDS: dict[type, str] = {str: "text", dict: "an object", list: "a list"}
 def to_openai(messages: Sequence[Message]) -> list[Data]:
     """Return Anthropic `messages` as OpenAI chat messages; those made by `from_openai` come back unchanged.
 
-    The results in a message become tool messages, which come before the rest of it. Thinking is left out.
+    Each tool result in a message becomes a message of its own, before the message with the other blocks. Thinking is
+    left out.
     """
     return [chat_message for message in messages for chat_message in _openai_messages(message)]
 
 
 def _openai_messages(message: Message) -> Iterator[Data]:
-    """Yield the OpenAI messages of an Anthropic `message`: one for each result, then one for the rest."""
+    """Yield the OpenAI messages of an Anthropic `message`: one for each tool result, then one for its other blocks."""
     converter = _SPOKEN.get(message["role"])
     if converter is None:
         yield message
@@ -178,7 +185,8 @@ def strip_openai(messages: Sequence[Message]) -> list[Message]:
 
 
 def _without_remainder(data: Data) -> Data:
-    """Return `data` and its content without remainders; the same object if there are none."""
+    """Return `data`, a message or a block, without the additional key in it and in its blocks; the same object if
+    nothing has the key."""
     inner = data.get("content")
     if isinstance(inner, list):
         bare = [_without_remainder(block) if isinstance(block, dict) else block for block in inner]
@@ -188,14 +196,14 @@ def _without_remainder(data: Data) -> Data:
 
 
 def leading_system(messages: Sequence[object]) -> int:
-    """Return the number of system messages at the front, which do not belong to the conversation."""
+    """Count the system messages at the front of `messages`, which are instructions and not part of the conversation."""
     roles = [message.get("role") if isinstance(message, dict) else None for message in messages]
     return next((at for at, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
 
 
 def is_chat(messages: Sequence[object]) -> bool | None:
-    """Return True if `messages` are OpenAI's, False if they are Anthropic's, by the first feature that only one of the
-    two has; None if there is no such feature."""
+    """Return True if `messages` are OpenAI's, False if they are Anthropic's, None if they could be either. The first
+    role, field or type that only one of the two has decides."""
     for message in messages:
         if not isinstance(message, dict):
             continue
@@ -225,8 +233,8 @@ def _anthropic_assistant(message: Data) -> Message:
 
 
 def _openai_assistant(message: Message) -> Data:
-    """Return an assistant message in OpenAI's form: calls get their own field, and a single plain text needs no
-    part."""
+    """Return an assistant message in OpenAI's form: calls move to ``tool_calls``, and a single text is not put into a
+    list."""
     content = message["content"]
     if isinstance(content, str):
         return {"role": "assistant", "content": content}
@@ -260,13 +268,13 @@ _DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.S)
 
 
 def block_of_part(part: Data) -> Block:
-    """Return the content block for a `part` of OpenAI's content, with the remainder. If no block of Anthropic's fits,
-    or the part is a block already, return the same object."""
+    """Return the Anthropic block for a `part` of an OpenAI message's content, with the data that undoes the conversion.
+    If the part is such a block already, or no block can express it, return the same object."""
     return _PART.to_anthropic(part)
 
 
 def _block_of_part(part: Data) -> Block:
-    """Return `part` as `block_of_part` does, without the remainder."""
+    """Return the Anthropic block for `part`; what it cannot express is lost (`block_of_part` adds it)."""
     kind, file = part["type"], part.get("file")
     if kind in ("text", "refusal"):
         text = _required(part, kind)
@@ -280,7 +288,7 @@ def _block_of_part(part: Data) -> Block:
 
 
 def _source(url: str) -> Data:
-    """Return the source of an image or document at `url`; a ``data:`` URL contains the data itself."""
+    """Return the ``source`` of an image or document block for `url`; a ``data:`` URL becomes base64 data."""
     data = _DATA_URL.fullmatch(url)
     if data is None:
         return {"type": "url", "url": url}
@@ -288,14 +296,15 @@ def _source(url: str) -> Data:
 
 
 def url_of(source: Mapping[str, Any]) -> Any:
-    """Return the URL of the image or document in `source`; a ``data:`` URL for one that is only given as data."""
+    """Return the URL of an image or document from the ``source`` of its block; base64 data becomes a ``data:`` URL."""
     if source.get("type") == "base64":
         return f"data:{source.get('media_type')};base64,{source.get('data')}"
     return source.get("url")
 
 
 def _openai_part(block: Block) -> Data | None:
-    """Return `block` as a part of OpenAI's content: None for thinking, and the same object if no part fits."""
+    """Return `block` as a part of an OpenAI message's content: None for thinking, the same object if it has no
+    counterpart there."""
     kind, source = block["type"], block.get("source")
     if kind in THINKING:
         return None
@@ -312,7 +321,7 @@ def _openai_part(block: Block) -> Data | None:
 
 
 def _block_of_call(call: Data) -> Block:
-    """Return an OpenAI `call` of a function, or of a tool that takes free text, as a ``tool_use`` block."""
+    """Return an OpenAI `call` of a function, or of a custom tool (its input is free text), as a ``tool_use`` block."""
     key, function, custom = _required(call, "id"), call.get("function"), call.get("custom")
     if function:
         name, value = _required(function, "name"), arguments_as_object(_required(function, "arguments"))
@@ -331,7 +340,8 @@ def _openai_call(block: Block) -> Data:
 
 
 def arguments_as_object(text: str) -> Data:
-    """Return the object in the JSON `text`. Any other text is returned whole as the value of ``arguments``."""
+    """Return the object in the JSON `text`, the arguments of a tool call. A `text` that is not a JSON object becomes
+    ``{"arguments": text}``, because an Anthropic block needs an object."""
     try:
         value = json.loads(text)
         json.dumps(value, allow_nan=False)  # NaN, and numbers larger than every float, cannot be sent

@@ -1,8 +1,8 @@
-"""Items of OpenAI's Responses API to Anthropic messages and back: ``to_items(read_items(x), its messages) == x``.
+"""Converts items of OpenAI's Responses API to Anthropic messages and back; unchanged messages give the same items.
 
-Items of the host (tools, instructions, settings) keep their places. An item of an unknown type becomes an opaque
-message. A provider's encrypted compaction replaces everything before it, so nothing up to it is changed. Data of an
-item without a place in a block, the *remainder*, is kept under an additional key of the block.
+Items that define tools, instructions or settings keep their places. An item of an unknown type is passed on unchanged.
+A provider's encrypted compaction replaces everything before it, so nothing up to it is changed. Data of an item that
+has no place in an Anthropic block, the *remainder*, is kept under an additional key of the block.
 
 Codex may call its tools from a script. If a script only calls one tool, with literal arguments, it is read as that
 call, and its output as the tool's output.
@@ -25,16 +25,17 @@ from planner.reading.messages import OPAQUE, THINKING, Block, Message, blocks, c
 from planner.reading.secrets import quoted
 
 CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
-"""Types of calls of the client's tools, and the field with their input."""
+"""Types of items that call a tool of the client, each with the name of the field that contains the input."""
 TYPED_CALLS = {"shell_call": "shell", "apply_patch_call": "apply_patch", "computer_call": "computer"}
-"""Names of tools that the provider defines and the client runs, by the types of their calls."""
+"""Types of items that call a tool which OpenAI defines and the client runs, each with the name of the tool."""
 OUTPUTS = frozenset(f"{kind}_output" for kind in (*CALLS, *TYPED_CALLS))
-_FRAME = ("type", "id", "call_id", "status")
-"""Fields of a call that are not its input."""
+"""Types of items that contain a tool's result."""
+_NO_INPUT = ("type", "id", "call_id", "status")
+"""Fields of a call that are not part of its input."""
 
 
 class Item(BaseModel):
-    """Response item, or event; each type uses some of the fields."""
+    """Item of the Responses API: a message, a tool call, a tool result or other; each type uses some of the fields."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -51,8 +52,8 @@ class Item(BaseModel):
 
 
 def spoken(item: Item) -> tuple[str, list[Block]] | None:
-    """Return the sender and the blocks of `item`; None for an item outside the conversation. The sender is ``user``,
-    ``assistant``, ``system``, or ``host`` for a result."""
+    """Return the sender and the content of `item`, as Anthropic blocks. The sender is ``user``, ``assistant``,
+    ``system``, or ``host`` for a tool's result. Return None for an item that is not part of the conversation."""
     if item.role and item.type in ("", "message"):
         return "system" if item.role == "developer" else item.role, item_blocks(item.content)
     if (item.type in CALLS or item.type in TYPED_CALLS) and item.call_id:
@@ -61,38 +62,39 @@ def spoken(item: Item) -> tuple[str, list[Block]] | None:
 
 
 _SCRIPT = "exec"
-"""Tool of Codex that takes a script, in JavaScript."""
-_CALLED = {"exec_command": "cmd", "apply_patch": "input"}
-"""Argument of each tool that scripts call."""
+"""Name of Codex's tool that runs a script in JavaScript, which may call other tools."""
+_SCRIPT_ARGUMENTS = {"exec_command": "cmd", "apply_patch": "input"}
+"""Tools that scripts call, each with the name of its argument."""
 _CALL = re.compile(r'\btools\.(exec_command|apply_patch)\(\s*(?:\{\s*"?cmd"?\s*:\s*)?("(?:[^"\\\n]|\\.)*")(?=\s*[,})])')
-"""``tools.exec_command({"cmd": "ls"})``, ``tools.apply_patch("*** Begin Patch…")``; not ``{cmd: "cat " + name}``."""
+"""Call in a script with a literal argument: ``tools.exec_command({"cmd": "ls"})``; not ``{cmd: "cat " + name}``."""
 _STDIN = re.compile(
     r'\btools\.write_stdin\(\s*\{\s*"?session_id"?: ?(\d+), ?"?chars"?: ?("(?:[^"\\\n]|\\.)*")[^{}]*\}\s*\)'
 )
-"""``tools.write_stdin({session_id: 7, chars: "\\u0003"})``."""
+"""Call in a script that types into a running command: ``tools.write_stdin({session_id: 7, chars: "\\u0003"})``."""
 _OPEN = re.compile(r"\btools\s*[.\[]|\b(?:if|for|while|switch|catch)\b|=>|\?|&&|\|\|")
 """Signs that a script's text does not show which calls it makes: ``tools[name]``, ``for (``; not ``text(r.output)``."""
 
 
 def item_block(item: Item) -> Block:
-    """Return `item`, which is a call or a result, as a block. A script that only calls one tool becomes that call."""
+    """Return a tool call or tool result as an Anthropic block. A script that only calls one tool becomes that call."""
     if item.type in OUTPUTS:
         return _result(item)
     name, value = item.name or TYPED_CALLS.get(item.type, "local_shell"), item.action or {}
     if item.type in TYPED_CALLS:
         value = _typed_input(item)
     if item.type == "function_call":
-        written = item.arguments
-        value = written if isinstance(written, dict) else arguments_as_object(written)
+        arguments = item.arguments
+        value = arguments if isinstance(arguments, dict) else arguments_as_object(arguments)
     elif item.type == "custom_tool_call":
-        called = _script_call(item.input) if name == _SCRIPT else None
-        name, value = called or (name, {"input": item.input})
+        script_call = _script_call(item.input) if name == _SCRIPT else None
+        name, value = script_call or (name, {"input": item.input})
     return {"type": "tool_use", "id": item.call_id, "name": name, "input": value}
 
 
 def _typed_input(item: Item) -> dict[str, Any]:
-    """Return the input of a call of a tool that the provider defines, named as the client's own tools name theirs."""
-    fields = item.model_dump(exclude_unset=True, exclude=set(_FRAME))
+    """Return the input of a call of a tool that OpenAI defines, with the argument names that other clients' tools use:
+    ``{"command": "ls"}``."""
+    fields = item.model_dump(exclude_unset=True, exclude=set(_NO_INPUT))
     commands = (item.action or {}).get("commands")
     if item.type == "shell_call" and isinstance(commands, list):
         return {"command": "\n".join(map(str, commands))}
@@ -101,7 +103,8 @@ def _typed_input(item: Item) -> dict[str, Any]:
 
 
 def _script_call(script: str) -> tuple[str, dict[str, Any]] | None:
-    """Return the only tool that a `script` calls, and its input; None if its text does not show that."""
+    """Return the name and the input of the only tool that `script` calls; None if it calls several, or if its text does
+    not show what it calls (a loop, a variable)."""
     calls, typed = _CALL.findall(script), _STDIN.findall(script)
     tools = [*{tool for tool, _ in calls}]
     if len(tools) + len(typed) != 1 or _OPEN.search(_STDIN.sub("", _CALL.sub("", script))):
@@ -109,14 +112,14 @@ def _script_call(script: str) -> tuple[str, dict[str, Any]] | None:
     try:
         for session_id, characters in typed:
             return "write_stdin", {"session_id": int(session_id), "chars": json.loads(characters)}
-        return tools[0], {_CALLED[tools[0]]: "\n".join(json.loads(literal) for _, literal in calls)}
+        return tools[0], {_SCRIPT_ARGUMENTS[tools[0]]: "\n".join(json.loads(literal) for _, literal in calls)}
     except ValueError:
         return None
 
 
 def _result(item: Item) -> Block:
-    """Return the tool result in `item`, with ``is_error`` if the item reports a failure. If a script's commands report
-    exit codes, these become text."""
+    """Return the tool result in `item` as a block, with ``is_error`` if the item reports a failure. Exit codes of the
+    commands in a script become text."""
     output = item.output
     failed = isinstance(output, dict) and output.get("success") is False
     failed = failed or (item.model_extra or {}).get("status") == "failed"
@@ -134,8 +137,8 @@ def _result(item: Item) -> Block:
 
 
 def _with_exit_codes(parts: Sequence[Block]) -> list[Block]:
-    """Return the parts of a script's output with the exit code of each command as text. If there are several commands
-    and one failed, add the code of the first failure to the first part."""
+    """Return the parts of a script's output with each command's exit code as text. If one of several commands failed,
+    its code is also added to the first part, which is the header of the output."""
     shown, codes = list[Block](), list[int]()
     for part in parts:
         text, code = _command_output(part["text"]) if part["type"] == "text" else ("", None)
@@ -147,8 +150,8 @@ def _with_exit_codes(parts: Sequence[Block]) -> list[Block]:
 
 
 def _command_output(text: str) -> tuple[str, int | None]:
-    """Return the output of a command in a script, as Codex writes it outside scripts, and the exit code. The code is
-    None if the command still runs. A `text` that is no such output is returned unchanged, with None."""
+    """Return the output of a command and its exit code (None if it still runs). `text`: the JSON object that a script
+    gets for the command; any other text is returned unchanged, with None."""
     try:
         chunk = json.loads(text) if text.startswith('{"chunk_id":') else {}
         code = chunk.get("exit_code")
@@ -159,14 +162,14 @@ def _command_output(text: str) -> tuple[str, int | None]:
 
 
 def item_blocks(content: str | list[dict[str, Any]] | None) -> list[Block]:
-    """Return the blocks of an item's content."""
+    """Return the `content` of an item as Anthropic blocks."""
     if not isinstance(content, list):
         return [{"type": "text", "text": content}] if content else []
     return [part_block(part) for part in content]
 
 
 def part_block(part: dict[str, Any]) -> Block:
-    """Return the block for a part of an item's content; a part of an unknown type keeps its fields."""
+    """Return a part of an item's content as an Anthropic block; a part of an unknown type keeps its fields."""
     kind = part.get("type")
     if kind in ("input_text", "output_text", "text"):
         return {"type": "text", "text": str(part.get("text", ""))}
@@ -180,7 +183,8 @@ def part_block(part: dict[str, Any]) -> Block:
 
 
 def _document(part: dict[str, Any]) -> Block:
-    """Return the file in `part` as a document block with its data, URL or id; `part` unchanged if it has none."""
+    """Return a file in an item's content as a document block with its data, URL or id; an equal copy of `part` if it
+    has none of these."""
     title = {"title": part["filename"]} if isinstance(part.get("filename"), str) else {}
     if isinstance(part.get("file_data"), str):
         block = block_of_part({"type": "file", "file": {key: value for key, value in part.items() if key != "type"}})
@@ -192,7 +196,7 @@ def _document(part: dict[str, Any]) -> Block:
 
 
 def _shell_text(chunk: dict[str, Any]) -> str:
-    """Return the output of one command of a shell call as text."""
+    """Return the exit code, standard output and standard error of one command of a shell call as one text."""
     outcome = chunk.get("outcome")
     code = outcome.get("exit_code", outcome.get("type")) if isinstance(outcome, dict) else None
     ended = f"Process exited with code {code}\n" if code else ""
@@ -201,18 +205,19 @@ def _shell_text(chunk: dict[str, Any]) -> str:
 
 Data = dict[str, Any]
 VIEW = "compactor_view"
-"""Type of our own item, which never leaves the proxy: it contains the ``messages`` that it replaces."""
+"""Type of this project's own item, which never leaves the proxy: its ``messages`` are the Anthropic messages of a
+compacted conversation."""
 _SERVER_CALLS = frozenset(
     {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"}
 )
-"""Calls that the provider ran itself; each item contains the result."""
-_HOSTS = frozenset(
+"""Types of items for tool calls that the provider ran itself; each item contains the result."""
+_SETUP_ITEMS = frozenset(
     {
         *("additional_tools", "configuration_update", "mcp_list_tools", "tool_search_call", "tool_search_output"),
         "compaction_trigger",
     }
 )
-"""Types of items of the host: they define tools or settings and belong to no turn."""
+"""Types of items by which the client defines tools or settings; they are not part of the conversation."""
 _CONTEXT = re.compile(
     r"\s*(?:<(?:environment_context|user_instructions|skills?_instructions|skill)>|# AGENTS\.md instructions for )"
 )
@@ -220,36 +225,37 @@ _CONTEXT = re.compile(
 _ITEM = "item"
 """Type of a block that contains a whole item, unchanged."""
 _NO_PARTS = frozenset({_ITEM, OPAQUE, "tool_use", "tool_result", *THINKING})
-"""Types that a message part cannot have here, because they are items themselves."""
+"""Block types that a part of a message item must not have, because each stands for an item of its own."""
 
 
-class HostItem(NamedTuple):
-    """Item of the host, or of the part that a provider's compaction replaces, and its place."""
+class FixedItem(NamedTuple):
+    """Item that is sent unchanged and takes no part in a compaction, with its place. It defines tools or settings, or a
+    provider's own compaction replaces it."""
 
     messages_before: int
-    """Number of messages in front of it."""
+    """Number of messages of the conversation before the item."""
     item: Data
 
 
 @dataclass
 class ReadItems:
-    """Conversation in a list of items, and the items that do not belong to it."""
+    """Conversation that was read from a list of items, and the items that are not part of it."""
 
     messages: list[Message] = field(default_factory=list)
-    fixed: list[HostItem] = field(default_factory=list)
+    fixed: list[FixedItem] = field(default_factory=list)
     has_foreign: bool = False
-    """True if the list begins with a provider's own compaction; then `messages` begins after it."""
+    """True if the items contain a provider's own compaction; then `messages` begins after it."""
 
 
 def read_items(items: Sequence[Any]) -> ReadItems:
-    """Return the conversation in `items`, the ``input`` of a request; raise TranscriptError if an item is malformed.
+    """Convert `items`, the ``input`` of a request, to Anthropic messages; raise TranscriptError if one is malformed.
 
-    Neighbouring items of the assistant make one message, and so do neighbouring results.
+    Consecutive items of the assistant become one message, and so do consecutive tool results.
     """
     kinds = [_kind(item, f"input[{at}]") for at, item in enumerate(items)]
     unpaired = _unpaired(items, kinds)
     start = 1 + max((at for at, kind in enumerate(kinds) if kind == "foreign"), default=-1)
-    replaced = [HostItem(0, one) for item in items[:start] for one in _without_view(item)]
+    replaced = [FixedItem(0, plain) for item in items[:start] for plain in _without_view(item)]
     read = ReadItems(fixed=replaced, has_foreign=start > 0)
     open_kind, open_calls = "", set[str]()  # kind of the newest message; ids of calls whose result has not come yet
     for at in range(start, len(items)):
@@ -259,7 +265,7 @@ def read_items(items: Sequence[Any]) -> ReadItems:
         if kind == VIEW:
             read.messages += item["messages"]
         elif kind == "host":
-            read.fixed.append(HostItem(len(read.messages), item))
+            read.fixed.append(FixedItem(len(read.messages), item))
         elif kind == "opaque":
             role = "assistant" if open_calls else "user"
             read.messages.append({"role": role, "content": [opaque_block(str(item.get("type")), item)]})
@@ -275,21 +281,21 @@ def read_items(items: Sequence[Any]) -> ReadItems:
 
 
 def _without_view(item: Data) -> list[Data]:
-    """Return the items of the view if `item` is our own item that contains a view; else `item` alone in a list."""
-    return [one for message in item["messages"] for one in _items(message)] if item.get("type") == VIEW else [item]
+    """Return the items of the messages in `item` if it is the proxy's own (`VIEW`); else `item` alone in a list."""
+    return [plain for message in item["messages"] for plain in _items(message)] if item.get("type") == VIEW else [item]
 
 
 def _kind(item: Any, place: str) -> str:
-    """Return the kind of `item`: ``user``, ``assistant``, ``result``, ``host``, `VIEW` for our own item, ``foreign``
-    for a provider's compaction, or ``opaque`` for one that is not understood. Errors begin with `place`."""
+    """Return how to treat `item`: as a message or result (``user``, ``assistant``, ``result``), a definition by the
+    client (``host``), the proxy's own item (`VIEW`), a provider's compaction (``foreign``), or unknown (``opaque``)."""
     if not isinstance(item, dict):
         raise TranscriptError(f"{place}: expected an item as an object, found {quoted(item)}")
     kind, role = str(item.get("type") or "message"), item.get("role")
     if kind == "message":
         is_spoken = role == "assistant" or (role == "user" and not _is_context(item))
         return str(role) if is_spoken and item.get("content") else "host"
-    if kind in _HOSTS or kind == VIEW:
-        return "host" if kind in _HOSTS else VIEW
+    if kind in _SETUP_ITEMS or kind == VIEW:
+        return "host" if kind in _SETUP_ITEMS else VIEW
     if kind == "reasoning" or kind in _SERVER_CALLS:
         return "assistant"
     key = CALLS.get(kind, "output" if kind in OUTPUTS else "call_id")
@@ -300,8 +306,8 @@ def _kind(item: Any, place: str) -> str:
 
 
 def _unpaired(items: Sequence[Data], kinds: Sequence[str]) -> set[str]:
-    """Return the ids of calls whose items are all treated as opaque. Those are calls with an opaque item, results
-    without a call, and calls of tools that the provider defines (`TYPED_CALLS`) without a result."""
+    """Return the ids of tool calls whose items cannot be converted and are passed on unchanged: one of their items is
+    unknown, a result has no call, or a call of a tool that OpenAI defines has no result."""
     ids: dict[str, set[str]] = {kind: set() for kind in ("assistant", "result", "opaque")}
     typed_calls: set[str] = set()
     for item, kind in zip(items, kinds, strict=True):
@@ -313,7 +319,7 @@ def _unpaired(items: Sequence[Data], kinds: Sequence[str]) -> set[str]:
 
 
 def _is_context(item: Data) -> bool:
-    """Return True if Codex wrote all parts of the user's message `item`."""
+    """Return True if Codex itself wrote every part of the user's message `item`: a description of the system."""
     content = item.get("content")
     parts = content if isinstance(content, list) else [{"text": content}]
     return all(isinstance(part, dict) and _CONTEXT.match(str(part.get("text") or "")) for part in parts)
@@ -333,7 +339,7 @@ def _blocks(item: Data, place: str) -> list[Block]:
 
 
 def _message_blocks(item: Data) -> list[Block]:
-    """Return a block for each part of a message, with its remainder."""
+    """Return a block for each part of a message item, with the data that restores the item exactly (its remainder)."""
     head = _without(item, "content")
     content = Item.model_validate({"content": item["content"]}).content
     if isinstance(content, str):
@@ -355,7 +361,7 @@ def _thought(item: Data) -> Block:
 
 
 def _call_or_result(item: Data) -> Block:
-    """Return the block of a call or a result, with its remainder."""
+    """Return the block of a tool call or result, with the data that restores the item exactly (its remainder)."""
     if item["type"].removesuffix("_output") in TYPED_CALLS:
         return {**item_block(Item.model_validate(item)), REMAINDER: {"whole": item}}
     key = CALLS.get(item["type"], "output")
@@ -369,10 +375,10 @@ def _without(data: Mapping[str, Any], *keys: str) -> Data:
 
 
 def to_items(read: ReadItems, messages: Sequence[Message]) -> list[Data]:
-    """Return `messages`, those of `read` or a view of them, as items together with the fixed items of `read`.
+    """Return `messages`, usually the compacted form of `read.messages`, as items, with the fixed items of `read`.
 
-    Fixed items at the front, and those in the end that both lists share, keep their places. The others follow the last
-    message in front of that end.
+    Fixed items at the front keep their places, and so do those between the last messages, as far as these are the same
+    in both lists. The others are put just before these last messages.
     """
     tail = _common_tail(read.messages, messages)
     old_front, new_front = len(read.messages) - tail, len(messages) - tail
@@ -383,12 +389,12 @@ def to_items(read: ReadItems, messages: Sequence[Message]) -> list[Data]:
     items = list(placed.get(0, ()))
     for at, message in enumerate(messages, 1):
         items += [*_items(message), *placed.get(at, ())]
-    return _with_types_that_match(items)
+    return _with_matching_types(items)
 
 
-def _with_types_that_match(items: Sequence[Data]) -> list[Data]:
-    """Return `items` in which a call and its result have matching types. If one of them is a function's, the other half
-    of a pair of a provider's tool is turned into a function's too."""
+def _with_matching_types(items: Sequence[Data]) -> list[Data]:
+    """Return `items` in which each call and its result have matching types, as the API demands. If a compaction made
+    one of them a function's item, the other is converted too."""
     functions = {item["call_id"] for item in items if str(item.get("type")).startswith("function_call")}
     return [
         _function_item(item_block(Item.model_validate(item)))
@@ -399,7 +405,7 @@ def _with_types_that_match(items: Sequence[Data]) -> list[Data]:
 
 
 def _function_item(block: Block) -> Data:
-    """Return a call or a result as an item of a function."""
+    """Return a ``tool_use`` or ``tool_result`` block as an item of the common type for functions."""
     if block["type"] == "tool_result":
         head: Data = {"type": "function_call_output", "call_id": block["tool_use_id"]}
         return {**head, "output": _value(block, head)}
@@ -407,14 +413,14 @@ def _function_item(block: Block) -> Data:
     return {**head, "arguments": _value(block, head)}
 
 
-def _common_tail(read: Sequence[Message], messages: Sequence[Message]) -> int:
-    """Return the number of messages at the end that both lists share. A message with the same calls or results counts
-    as shared even if its content was edited."""
+def _common_tail(old: Sequence[Message], new: Sequence[Message]) -> int:
+    """Count the messages at the end that both lists share. Messages with the same tool calls or results count as shared
+    even if their content was edited."""
     count = 0
-    for one, other in zip(reversed(read), reversed(messages), strict=False):
-        is_same = one == other or (
-            one["role"] == other["role"]
-            and (call_ids(one), result_ids(one)) == (call_ids(other), result_ids(other)) != ([], [])
+    for before, after in zip(reversed(old), reversed(new), strict=False):
+        is_same = before == after or (
+            before["role"] == after["role"]
+            and (call_ids(before), result_ids(before)) == (call_ids(after), result_ids(after)) != ([], [])
         )
         if not is_same:
             break
@@ -423,40 +429,41 @@ def _common_tail(read: Sequence[Message], messages: Sequence[Message]) -> int:
 
 
 def _items(message: Message) -> list[Data]:
-    """Return the items of one message. Blocks that did not change become the original items."""
+    """Return the items of one Anthropic message. Blocks that did not change become the original items."""
     items: list[Data] = []
     parts: list[_MessagePart] = []
     for block in blocks(message):
-        rest, bare = block.get(REMAINDER) or {}, _without(block, REMAINDER)
-        first = parts[0].rest if parts else {}
-        is_next_part = rest.get("at") == len(parts) and rest.get("item") == first.get("item") if rest else not first
-        item = _item(bare, rest)
+        remainder, bare = block.get(REMAINDER) or {}, _without(block, REMAINDER)
+        first = parts[0].remainder if parts else {}
+        continues = remainder.get("at") == len(parts) and remainder.get("item") == first.get("item")
+        is_next_part = continues if remainder else not first
+        item = _item(bare, remainder)
         if parts and (item is not None or not is_next_part):
             items.append(_message(message["role"], parts))
             parts = []
         if item is None:
-            parts.append(_MessagePart(rest, bare))
+            parts.append(_MessagePart(remainder, bare))
         elif item:
             items.append(item)
     return [*items, _message(message["role"], parts)] if parts else items
 
 
 class _MessagePart(NamedTuple):
-    """Block that becomes a part of a message item, and its remainder."""
+    """Block that becomes a part of a message item, and the data that restores the original part exactly."""
 
-    rest: Data
+    remainder: Data
     block: Block
 
 
-def _item(bare: Block, rest: Data) -> Data | None:
-    """Return the item of the block `bare` with the remainder `rest`. Return None for a block that is a part of a
-    message, and an empty dict for a block that items cannot express."""
-    kind, head = bare["type"], rest.get("item") or {}
+def _item(bare: Block, remainder: Data) -> Data | None:
+    """Return the item for a block, or None if the block is a part of a message item. `bare`: the block without its
+    `remainder` (the data that restores the original item). An empty dict means that no item can express the block."""
+    kind, head = bare["type"], remainder.get("item") or {}
     if kind == OPAQUE:
         return dict(carried_by(bare))
-    if "whole" in rest:
-        is_same = item_block(Item.model_validate(rest["whole"])) == bare
-        return dict(rest["whole"]) if is_same else _function_item(bare)
+    if "whole" in remainder:
+        is_same = item_block(Item.model_validate(remainder["whole"])) == bare
+        return dict(remainder["whole"]) if is_same else _function_item(bare)
     if kind == _ITEM:
         return dict(bare["item"])
     if kind in THINKING:
@@ -466,60 +473,61 @@ def _item(bare: Block, rest: Data) -> Data | None:
     if not head:
         return _function_item(bare)
     key = CALLS.get(head["type"], "output")
-    exact = key in rest and item_block(Item.model_validate({**head, key: rest[key]})) == bare
-    return {**head, key: rest[key] if exact else _value(bare, head)}
+    exact = key in remainder and item_block(Item.model_validate({**head, key: remainder[key]})) == bare
+    return {**head, key: remainder[key] if exact else _value(bare, head)}
 
 
 def _message(role: str, parts: Sequence[_MessagePart]) -> Data:
     """Return the message item with `parts`. An unchanged block becomes its original part. The item keeps its id only if
     none of its parts is missing."""
-    rest = parts[0].rest
-    head = rest.get("item") or {"type": "message", "role": role}
-    if "item" in rest and "at" not in rest:  # its content was one text, without parts
+    remainder = parts[0].remainder
+    head = remainder.get("item") or {"type": "message", "role": role}
+    if "item" in remainder and "at" not in remainder:  # its content was one text, without parts
         return {**head, "content": parts[0].block["text"]}
     content = []
     for part in parts:
-        original = part.rest.get("part")
+        original = part.remainder.get("part")
         is_unchanged = original is not None and part_block(original) == part.block
         content.append(original if is_unchanged else _part(part.block, role))
-    return {**(head if rest.get("of") == len(parts) else _without(head, "id")), "content": content}
+    return {**(head if remainder.get("of") == len(parts) else _without(head, "id")), "content": content}
 
 
 def _value(block: Block, head: Data) -> Any:
-    """Return the input of the call `block`, or the content of the result `block`, as an item with the fields `head`
-    contains it."""
+    """Return the input of a tool call, or the content of a tool result, in the form for its item. `head`: the other
+    fields of this item; their ``type`` decides the form (JSON text, script, object)."""
     if block["type"] == "tool_result":
         content = block.get("content") or ""
-        return content if isinstance(content, str) else [_part(one, "user") for one in content]
+        return content if isinstance(content, str) else [_part(inner, "user") for inner in content]
     value = block["input"]
     if head["type"] == "function_call":
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if head["type"] == "custom_tool_call":
-        words = value.get("input", "") if isinstance(value, dict) else ""
+        free_text = value.get("input", "") if isinstance(value, dict) else ""
         if block["name"] == head.get("name"):
-            return words
-        return f"text(await tools.{block['name']}({json.dumps(words or value, ensure_ascii=False)}))"
+            return free_text
+        return f"text(await tools.{block['name']}({json.dumps(free_text or value, ensure_ascii=False)}))"
     return value
 
 
 def _part(block: Block, role: str) -> Data:
-    """Return a block as a part of an item; assistant text gets the annotations that the API requires."""
+    """Return a block as a part of an item's content. Text of the assistant gets the field ``annotations``, which the
+    API requires."""
     kind, source = block["type"], block.get("source")
     if kind.startswith(("input_", "output_")):
         return _without(block, REMAINDER)
     if kind in ("image", "document") and isinstance(source, dict) and source.get("type") in _FILES:
         return _medium_part(block, source)
     text = block["text"] if kind == "text" else json.dumps(_without(block, REMAINDER), ensure_ascii=False)
-    own: Data = {"type": "output_text", "text": text, "annotations": []}
-    return own if role == "assistant" else {"type": "input_text", "text": text}
+    output: Data = {"type": "output_text", "text": text, "annotations": []}
+    return output if role == "assistant" else {"type": "input_text", "text": text}
 
 
 _FILES = {"base64": "file_data", "url": "file_url", "file": "file_id"}
-"""Fields of a file's part, by the type of the block's source."""
+"""Field of a file in an item that holds its content, by the type of the ``source`` in the Anthropic block."""
 
 
 def _medium_part(block: Block, source: Mapping[str, Any]) -> Data:
-    """Return an image or a document as a part of an item."""
+    """Return an image or document block as a part of an item's content. `source`: the block's ``source``."""
     kind, title = source["type"], block.get("title")
     value = source.get("file_id") if kind == "file" else url_of(source)
     if block["type"] == "image":

@@ -1,10 +1,9 @@
-"""Transcripts after reading, and their construction from a client's session log.
+"""Defines `Transcript`, a conversation read from a file, and builds one from an agent's session log.
 
-The log's lines that belong to one answer of the API become one assistant message. The results of its calls become one
-user message after it, in the order of the calls. Everything else keeps its place. Calls and results without each other
-are reported in the warnings. A piece is a message under construction. A part of a session is what lies between two
-compactions by the agent. Content that an adapter cannot translate becomes an opaque block, which stays in place while
-everything around it is compacted.
+Log lines of one answer of the API become one assistant message. The results of its tool calls become one user message
+after it, in the order of the calls, because the API demands this. A call without a result, or the reverse, gets a
+warning. A part of a session is what lies between two compactions by the agent itself. Content of an unknown kind
+becomes an opaque block, which is passed on unchanged.
 """
 
 from __future__ import annotations
@@ -28,66 +27,68 @@ from planner.reading.messages import OPAQUE, Block, Message, blocks, call_ids, m
 from planner.validity import CALL_RULES, LOST_RESULT, check_messages, lost_call, lost_result
 
 FEWEST_WORDS = 4
-"""Fewest words of a task: shorter texts ("yes", "go on", "please push") answer something."""
+"""Fewest words of a user's text that may be a task: shorter ones ("yes", "go on", "please push") answer something."""
 LONGEST_CHARACTERS = 2_000
-"""Length at which a guessed task is cut; the rest is pasted."""
+"""Length at which a guessed task is cut, because what follows is usually pasted material."""
 SEARCHED_CHARACTERS = 50_000
-"""Number of characters of one text that are searched for the user's words."""
+"""Number of characters at the start of a text in which the user's own words are searched, to limit the time."""
 
 _ANSWER = re.compile(
     r"\W*(?:thanks|thank you|great|perfect|awesome|nice|that'?s all|no,? that|yes|yep|sure|correct)\b", re.I
 )
+"""Beginning of a text that replies to the agent: ``Thanks, …``, ``Yes``; not ``Yesterday …``."""
 LONGEST_ANSWER_WORDS = 25
-"""Length from which a text that begins like an answer ("thanks, now …") is taken for a task, in words."""
+"""Number of words from which even a text that begins like a reply ("thanks, now …") is taken for a task."""
 _UNPAIRED = frozenset(("unanswered_call", "uncalled_result"))
-"""Codes of `check_messages` for a call without a result and a result without a call."""
+"""Codes of `check_messages` for a tool call without a result and a result without a call."""
 
 
 class Format(Protocol):
-    """Form in which conversations are stored: it recognises its files, reads them and writes them."""
+    """File format of conversations, such as a log of Codex: recognises its files, reads them and writes them."""
 
     @property
     def name(self) -> str:
-        """Beginning of `Transcript.format`."""
+        """Name of the format for programs: ``claude_code``. `Transcript.format` begins with it."""
 
     @property
     def title(self) -> str:
-        """Name for people: ``a session of Claude Code``."""
+        """Name of the format for people: ``a session of Claude Code``."""
 
     def detects(self, document: Document) -> bool:
-        """Return whether `document` is of this form, by its content."""
+        """Return True if the content of `document` has this format."""
 
     def read(self, document: Document, part: int | None) -> Transcript:
-        """Return the conversation in `document`. `part`: index of the only part or list to read; None to read all parts
-        of a session, or the first list of messages."""
+        """Return the conversation in `document`. `part`: index of one part of a session, or of one of several message
+        lists; None for the whole session, or the first list."""
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:
-        """Return `messages` as the text of a file of this form. `like`: the transcript whose other content is copied.
-        `session_id`: id of the new session; empty to derive it from `messages`."""
+        """Return `messages` as the text of a file in this format. Everything else in the file is copied from the
+        transcript `like`. `session_id`: id of the new session; empty to derive it from `messages`."""
 
 
 class Client(Format, Protocol):
-    """Form of a client's session log that the client can resume."""
+    """Format of the session logs of an agent program (the client), such as Codex, which can resume a session from a
+    log that was written here."""
 
     def log_name(self, session_id: str, now: datetime) -> str:
-        """Return the client's file name for the log of the session `session_id` that begins at `now`."""
+        """Return the file name that the client gives to the log of a session that begins at `now`."""
 
     def log_folder(self, working_folder: str, now: datetime, environment: Mapping[str, str]) -> Path:
-        """Return the client's folder for the log of a session in `working_folder` that begins at `now`."""
+        """Return the folder where the client keeps the log of a session that begins in `working_folder` at `now`."""
 
     def logs(self, working_folder: str, environment: Mapping[str, str]) -> Iterator[Path]:
-        """Yield the client's logs of sessions in `working_folder`; of all sessions if `working_folder` is empty."""
+        """Yield the logs of the client's sessions that worked in `working_folder`; of all sessions if it is empty."""
 
     def finds(self, place: Path, in_place: Path) -> bool:
-        """Return True if the client finds a log at `place`. `in_place`: the path that the client itself would use."""
+        """Return True if the client can resume a log saved at `place`. `in_place`: the path it would choose itself."""
 
     def resume_command(self, session_id: str) -> str:
-        """Return the command that continues a session."""
+        """Return the shell command by which a user continues the session: ``codex resume 0199-…``."""
 
 
 @dataclass(frozen=True)
 class Transcript:
-    """One conversation, read from any format. Messages are Anthropic messages whatever they were."""
+    """One conversation, read from a file of any format and converted to Anthropic messages."""
 
     messages: list[Message] = field(repr=False)
     system: str | list[Block] | None = field(repr=False)
@@ -103,11 +104,11 @@ class Transcript:
     """Origin of the conversation. ``path``: the file, if there is one. A session log also has ``lines``, the line
     numbers of each message, and ``log``, the lines by number. Only `write_transcript` reads further keys."""
     client: Client | None = field(default=None, repr=False)
-    """Client that can resume a session from this log."""
+    """Agent program that can resume a session from this log; None if the file is no session log."""
 
     @property
     def working_folder(self) -> str:
-        """Last folder of the session; empty if its log has none."""
+        """Folder in which the session last worked; empty if its log names none."""
         for line in reversed(self.source.get("log", {}).values()):
             folder = line.get("cwd") or (line.get("payload") or {}).get("cwd")
             if isinstance(folder, str):
@@ -118,13 +119,14 @@ class Transcript:
 def guess_task(messages: Sequence[Message], skip: Collection[int] = ()) -> str:
     """Return the user's newest text that sets a task. If no text does, return their first text, or an empty one.
 
-    Text of the host in the user's messages is ignored. `skip`: indexes of messages that the host wrote.
+    Text that the agent's program (the host) inserted into the user's messages is ignored. `skip`: indexes of messages
+    that it wrote as a whole.
     """
-    own = [i for i in range(len(messages)) if i not in skip]
-    newest = (text for i in reversed(own) for text in reversed(list(_words(messages[i]))))
-    task = next(filter(_sets_a_task, newest), None)
+    indexes = [i for i in range(len(messages)) if i not in skip]
+    newest_first = (text for i in reversed(indexes) for text in reversed(list(_typed_texts(messages[i]))))
+    task = next(filter(_sets_a_task, newest_first), None)
     if task is None:
-        task = next((text for i in own for text in _words(messages[i])), "")
+        task = next((text for i in indexes for text in _typed_texts(messages[i])), "")
     return task if len(task) <= LONGEST_CHARACTERS else task[:LONGEST_CHARACTERS].rstrip() + " …"
 
 
@@ -134,8 +136,8 @@ def _sets_a_task(text: str) -> bool:
     return words >= FEWEST_WORDS and not is_answer
 
 
-def _words(message: Message) -> Iterator[str]:
-    """Yield the user's own words in `message`, one text for each block."""
+def _typed_texts(message: Message) -> Iterator[str]:
+    """Yield what the user typed in `message`, one text for each block, without insertions by the agent's program."""
     for block in blocks(message) if message["role"] == "user" else ():
         if block["type"] == "text" and isinstance(block.get("text"), str):
             history = read_history([{"role": "user", "content": block["text"][:SEARCHED_CHARACTERS]}])
@@ -145,79 +147,81 @@ def _words(message: Message) -> Iterator[str]:
 
 
 def pairing_warnings(messages: Sequence[Message], places: Sequence[str]) -> list[str]:
-    """Return a warning for each call without a result and each misplaced result. `places`: the name of each message for
-    people, such as ``log.jsonl, line 7``."""
-    wrong: list[tuple[int, str]] = []
+    """Return a warning for each tool call without a result and each misplaced result. `places`: the place of each
+    message for people, such as ``log.jsonl, line 7``."""
+    problems: list[tuple[int, str]] = []  # with the index of the message
     for violation in check_messages(messages, rules=CALL_RULES):
         at = violation.message
-        if violation.code in _UNPAIRED or (violation.code == "late_result" and at not in dict(wrong)):
+        if violation.code in _UNPAIRED or (violation.code == "late_result" and at not in dict(problems)):
             is_open = violation.code == "unanswered_call" and at == len(messages) - 1
-            wrong.append((at, violation.problem + (", for it is the last" if is_open else "")))
+            problems.append((at, violation.problem + (", for it is the last" if is_open else "")))
     for at, message in enumerate(messages):
         lost = [block.get("tool_use_id") for block in blocks(message) if block.get("content") == LOST_RESULT]
-        wrong += [(at, f"call {call} has no result; a note replaces it") for call in lost]
-    return [f"{places[at]}: {problem}" for at, problem in sorted(wrong)]
+        problems += [(at, f"call {call} has no result; a note replaces it") for call in lost]
+    return [f"{places[at]}: {problem}" for at, problem in sorted(problems)]
 
 
 LogLine = dict[str, Any]
-Only = Literal["", "whole", "part"]
-"""Reading that includes a message: each one, only that of the whole session, or only that of a single part. A log
-repeats some messages in the next part, which the whole session must not contain twice."""
+OnlyIn = Literal["", "whole", "part"]
+"""Restriction of a message to one way of reading a log: ``whole``, only if the whole session is read; ``part``, only if
+one part is read alone. After a compaction a log repeats messages, which must not appear twice in the whole session."""
 _NO_TIME = "1970-01-01T00:00:00.000Z"
 
 
 @dataclass
 class GrowingMessage:
-    """Message under construction, and the results for its calls."""
+    """Message under construction from log lines, with the results of its tool calls that were read so far."""
 
     role: str
     content: str | list[Block]
     lines: list[int]
-    """Numbers of its lines in the log."""
-    host: bool = False
-    """True if the host wrote the message, not the user."""
+    """Numbers of the log lines from which the message is built."""
+    from_host: bool = False
+    """True for a user's message that the agent's program wrote, not the person."""
     part: int = 0
-    """Number of earlier compactions by the agent."""
-    only: Only = ""
+    """Number of compactions by the agent before this message."""
+    only_in: OnlyIn = ""
     results: list[Block] = field(default_factory=list)
-    """Results for the calls in the message."""
+    """Results of the tool calls in the message; they become the user's message after it."""
     result_lines: list[int] = field(default_factory=list)
-    """Lines of these results."""
+    """Numbers of the log lines with these results."""
     is_mended: bool = False
-    """True if the message differs from its lines: a call or a result was missing."""
+    """True if the message differs from its log lines, because a call or a result was missing."""
 
     @property
     def message(self) -> Message:
-        """The message without its results."""
+        """Message as built so far, without the results of its calls."""
         return {"role": self.role, "content": self.content}
 
     @property
     def unanswered(self) -> list[str]:
-        """Ids of the message's calls that have no result yet."""
+        """Ids of the tool calls in the message that have no result yet."""
         answered = {*result_ids({"role": "user", "content": self.results})}
         calls = (str(block.get("id")) for block in blocks(self.message) if block["type"] == "tool_use")
         return [call for call in dict.fromkeys(calls) if call not in answered]
 
 
 class Pairing:
-    """Conversation under construction, which joins calls and results; content arrives in the order of its lines."""
+    """Builder of a conversation: takes the content of a log line by line, and puts each tool result after its call."""
 
     def __init__(self) -> None:
-        """Begin empty."""
+        """Begin without messages."""
         self.pieces: list[GrowingMessage] = []
+        """Messages under construction, in order."""
         self.part = 0
+        """Number of compactions by the agent that were read so far."""
         self.blank: list[int] = []
-        """Lines of the assistant with blank text."""
+        """Numbers of lines where a text of the assistant is blank and therefore left out."""
         self._groups: dict[str, GrowingMessage] = {}
-        """Answers of the API by their group."""
-        self._asked: dict[str, GrowingMessage] = {}
-        """Messages by the ids of their calls."""
+        """Assistant messages by the id of the API's answer that their lines share."""
+        self._callers: dict[str, GrowingMessage] = {}
+        """Assistant messages by the ids of the tool calls in them."""
 
     def assistant(self, content: Sequence[Block], line: int, group: str = "", *, late: bool = False) -> None:
-        """Add blocks of the assistant from line `line`. Blocks with the same `group` form one message.
+        """Add blocks of the assistant from the log line number `line`. Blocks with the same `group` form one message.
 
-        Without a group, the blocks continue the newest message if that is the assistant's and has no results yet. With
-        `late`, they also continue it while one of its calls has no result.
+        Without a group, the blocks continue the newest message if it is the assistant's and no result for it was read.
+        With `late`, they also continue it as long as one of its calls has no result.
         """
         spoken = [block for block in content if block["type"] != "text" or str(block.get("text", "")).strip()]
         if len(spoken) < len(content):
@@ -231,15 +235,22 @@ class Pairing:
         assert isinstance(piece.content, list)
         piece.content += spoken
         piece.lines.append(line)
-        self._asked.update((str(block.get("id")), piece) for block in spoken if block["type"] == "tool_use")
+        self._callers.update((str(block.get("id")), piece) for block in spoken if block["type"] == "tool_use")
 
     def user(
-        self, content: str | list[Block], line: int, *, host: bool = False, only: Only = "", joins: bool = False
+        self,
+        content: str | list[Block],
+        line: int,
+        *,
+        from_host: bool = False,
+        only_in: OnlyIn = "",
+        joins: bool = False,
     ) -> None:
-        """Add the content of a user's message from line `line`; its results go to the messages with their calls.
+        """Add the content of a user's message from the log line number `line`. Tool results in it are attached to the
+        messages with their calls.
 
-        `host`: True if the host wrote it. `joins`: True to continue the newest message if that is a user's in the same
-        part.
+        `from_host`: True if the agent's program wrote the text, not the person. `joins`: True to continue the newest
+        message if it is a user's in the same part.
         """
         before = self.pieces[-1] if joins and self.pieces else None
         if before is not None and before.role == "user" and before.part == self.part:
@@ -248,18 +259,19 @@ class Pairing:
             return
         is_mended = False
         if isinstance(content, list):
-            content = self._own(content, line)
+            content = self._after_placing_results(content, line)
             is_mended = any(block["type"] == "tool_result" for block in content)
             content = [lost_call(block) if block["type"] == "tool_result" else block for block in content]
         if content and not (isinstance(content, str) and content.isspace()):
             self.pieces.append(
-                GrowingMessage("user", content, [line], host or is_mended, self.part, only, is_mended=is_mended)
+                GrowingMessage("user", content, [line], from_host or is_mended, self.part, only_in, is_mended=is_mended)
             )
 
-    def answered(self, pieces: Iterable[GrowingMessage] | None = None) -> Iterator[GrowingMessage]:
-        """Yield `pieces` (default: all), each followed by one message with its results in the order of its calls.
+    def with_results(self, pieces: Iterable[GrowingMessage] | None = None) -> Iterator[GrowingMessage]:
+        """Yield each message of `pieces` (default: all), followed by a user's message with the results of its calls, in
+        the order of the calls.
 
-        A call without a result gets a note instead. Calls of the last piece get none, because they may still run.
+        A call without a result gets a note in its place, except in the last message, where it may still be running.
         """
         chosen = list(self.pieces if pieces is None else pieces)
         for at, piece in enumerate(chosen):
@@ -272,82 +284,87 @@ class Pairing:
                 yield GrowingMessage("user", results, lines, True, piece.part, is_mended=bool(lost))
 
     def _open_answer(self, late: bool) -> GrowingMessage | None:
-        """Return the newest message if blocks of the assistant without a group continue it."""
+        """Return the newest message if further blocks of the assistant belong to it; else None. `late`: see
+        `assistant`."""
         last = self.pieces[-1] if self.pieces else None
         if last is None or last.role != "assistant" or last.part != self.part:
             return None
         return last if not last.results or (late and last.unanswered) else None
 
-    def _own(self, content: list[Block], line: int) -> list[Block]:
-        """Add each result to the message with its call, and other blocks to the message of the last result. Return the
-        blocks that form a message of their own: results without a call, or all blocks if no result has a call."""
-        askers = [self._asked.get(str(b.get("tool_use_id"))) if b["type"] == "tool_result" else None for b in content]
-        last = next((asker for asker in reversed(askers) if asker), None)
-        if last is None:
+    def _after_placing_results(self, content: list[Block], line: int) -> list[Block]:
+        """Attach each tool result in `content` to the message with its call, and other blocks to the message of the
+        last result. Return the remaining blocks: results without a call, or all blocks if no result has a call."""
+        callers = [
+            self._callers.get(str(block.get("tool_use_id"))) if block["type"] == "tool_result" else None
+            for block in content
+        ]
+        last_caller = next((caller for caller in reversed(callers) if caller), None)
+        if last_caller is None:
             return content
-        own = []
-        for block, asker in zip(content, askers, strict=True):
-            if asker is None and block["type"] == "tool_result":
-                own.append(block)
+        remaining = []
+        for block, caller in zip(content, callers, strict=True):
+            if caller is None and block["type"] == "tool_result":
+                remaining.append(block)
             else:
-                receiver = asker or last
+                receiver = caller or last_caller
                 receiver.results.append(block)
                 receiver.result_lines.append(line)
-        return own
+        return remaining
 
 
 class Assembly(Pairing):
-    """Conversation of a session log under construction."""
+    """Builder of a `Transcript` from a session log: also records its warnings and the agent's compactions."""
 
     def __init__(self, document: Document) -> None:
-        """Begin with the lines of `document`."""
+        """Begin with the name of the log `document` and the warnings about its damaged lines; read no message."""
         super().__init__()
         self.name, self._path = document.name, document.path
         self.warnings = document.damage_notes
         self._compactions: dict[int, frozenset[int]] = {}
-        """Lines at which the agent compacted, each with the numbers of the lines that it left unchanged."""
+        """Lines where the agent compacted, each with the numbers of the earlier lines that it kept unchanged."""
 
-    def note(self, numbers: Sequence[int], what: str) -> None:
-        """Add the warning that the lines `numbers` are `what`, if there are any."""
-        if numbers:
-            self.warnings.append(f"{self.name}, {_line_numbers(sorted(set(numbers)))}: {what}")
+    def warn(self, line_numbers: Sequence[int], problem: str) -> None:
+        """Add one warning about all `line_numbers`, if any: ``log.jsonl, lines 7-9: <problem>``."""
+        if line_numbers:
+            self.warnings.append(f"{self.name}, {_line_numbers(sorted(set(line_numbers)))}: {problem}")
 
-    def compacted(self, line: int, carried: frozenset[int] = frozenset()) -> None:
-        """Begin a new part: the agent compacted its context here, except for the lines `carried`."""
-        self._compactions[line] = carried
+    def begin_part(self, line: int, unchanged: frozenset[int] = frozenset()) -> None:
+        """Begin a new part of the session, because the agent compacted its context at `line`. `unchanged`: numbers of
+        earlier lines that stayed in the context as they were."""
+        self._compactions[line] = unchanged
         self.part = len(self._compactions)
 
     def roll_back(self, user_messages: int) -> None:
-        """Remove the last `user_messages` messages of the user, and everything after the first of them."""
-        own = [i for i, piece in enumerate(self.pieces) if piece.role == "user" and not piece.host and not piece.only]
-        if user_messages > 0 and own:
-            del self.pieces[own[max(0, len(own) - user_messages)] :]
+        """Remove the newest `user_messages` messages of the user with all that follows, as the user went back there."""
+        typed = [i for i, p in enumerate(self.pieces) if p.role == "user" and not (p.from_host or p.only_in)]
+        if user_messages > 0 and typed:
+            del self.pieces[typed[max(0, len(typed) - user_messages)] :]
 
     def finish(
         self, client: Client, log: Mapping[int, LogLine], *, system: str | None = None, part: int | None = None
     ) -> Transcript:
-        """Return the conversation as a transcript.
+        """Return the finished transcript, with warnings about missing results.
 
-        `log`: the lines of the log by number. `part`: index of the part to return; None for the whole conversation.
+        `log`: the lines of the log by number. `part`: index of the part to return; None for the whole session.
 
         Raises:
             TranscriptError: There are no messages, or no such part.
         """
         if not self.pieces:
             raise TranscriptError(f"{self.name}: expected messages of a user and an assistant, found none")
-        whole = [piece for piece in self.pieces if piece.only != "part"]
-        chosen = list(self.answered(whole if part is None else self._part(part)))
-        self.note(self.blank, "blank text of the assistant is left out")
+        whole = [piece for piece in self.pieces if piece.only_in != "part"]
+        chosen = list(self.with_results(whole if part is None else self._pieces_of_part(part)))
+        self.warn(self.blank, "blank text of the assistant is left out")
         if part is None:
             reading = "what came before is read as well (part=-1 reads only what its context holds now)"
-            self.note(list(self._compactions), f"the agent compacted here; {reading}")
+            self.warn(list(self._compactions), f"the agent compacted here; {reading}")
         messages = [piece.message for piece in chosen]
         places = [f"{self.name}, line {min(piece.lines)}" for piece in chosen]
         return Transcript(
             messages=messages,
             system=system,
             tools=None,
-            task=guess_task(messages, {i for i, piece in enumerate(chosen) if piece.host}),
+            task=guess_task(messages, {i for i, piece in enumerate(chosen) if piece.from_host}),
             format=client.name,
             warnings=(*self.warnings, *pairing_warnings(messages, places)),
             source={
@@ -358,21 +375,22 @@ class Assembly(Pairing):
             client=client,
         )
 
-    def _part(self, part: int) -> list[GrowingMessage]:
-        """Return the pieces of one part. The first one is the summary of the compaction before it, if there was one;
-        the pieces that this compaction left unchanged follow it."""
+    def _pieces_of_part(self, part: int) -> list[GrowingMessage]:
+        """Return the messages that the agent's context held in one part of the session. After a compaction these are
+        its summary, the earlier messages that it kept unchanged, and the messages written since."""
         count = len(self._compactions) + 1
         if not -count <= part < count:
             raise TranscriptError(f"{self.name}: no part {part}; the session has {count} (0 to {count - 1})")
         number = part % count
-        own = [piece for piece in self.pieces if piece.part == number and piece.only != "whole"]
-        lines = [frozenset[int](), *self._compactions.values()][number]
-        carried = [piece for piece in self.pieces if piece.part < number and lines & set(piece.lines)]
-        return [*own[:1], *carried, *own[1:]]
+        written = [piece for piece in self.pieces if piece.part == number and piece.only_in != "whole"]
+        unchanged = [frozenset[int](), *self._compactions.values()][number]
+        carried = [piece for piece in self.pieces if piece.part < number and unchanged & set(piece.lines)]
+        return [*written[:1], *carried, *written[1:]]
 
 
 def marked_as_host(text: str) -> str:
-    """Return `text`, which the host wrote into a user's message, between tags that mark it as the host's."""
+    """Return `text` in ``<system-reminder>`` tags, so that it does not count as the user's words: it is in their
+    message, but the agent's program (the host) wrote it."""
     return text if is_host_text(text) else f"<system-reminder>\n{text}\n</system-reminder>"
 
 
@@ -385,11 +403,14 @@ def _line_numbers(numbers: Sequence[int]) -> str:
 
 
 class Origins:
-    """Lines of a session log from which the messages of a view came, and the id of the new session."""
+    """Finder of the log lines that a message was read from, so that a new session log can repeat them unchanged.
+
+    It also holds the id and the start time of the new session.
+    """
 
     def __init__(self, messages: Sequence[Message], like: Transcript, session_id: str) -> None:
-        """Match `messages`, those of a view, with the session log `like`. An empty `session_id` is replaced by an id
-        made from the view."""
+        """Index the log of the transcript `like`. If `session_id` is empty, derive one from `messages`, the
+        conversation to write."""
         content = "".join(map(message_digest, messages))
         self.session_id = session_id or str(uuid5(NAMESPACE_URL, f"compactor:{like.source['path']}:{content}"))
         self.log: Mapping[int, LogLine] = like.source["log"]
@@ -402,29 +423,30 @@ class Origins:
             self._texts.update(str(block.get("text")) for block in blocks(message) if block["type"] == "text")
 
     def lines_of(self, message: Message) -> list[LogLine]:
-        """Return the lines of `message` in the log; an empty list if it has none. If the log has the message several
-        times, each call returns the lines of the next one."""
+        """Return the log lines of `message`; an empty list if it is not in the log. If the log contains an equal
+        message several times, each call returns the lines of the next one."""
         known = self._lines.get(message_digest(message))
         return known.popleft() if known else []
 
     def is_new(self, block: Block) -> bool:
-        """Return True if `block` is text written by a compaction."""
+        """Return True if `block` is a text that is not in the old log: a compaction wrote it."""
         return block["type"] == "text" and block.get("text") not in self._texts
 
 
 _logger = logging.getLogger("applier.session")
 _KIND_NAME = re.compile(r"[\w.-]{1,40}")
-"""``shell_call``; a longer text may quote the conversation."""
+"""Kind that is safe to log, such as ``shell_call``; a longer text may quote the conversation."""
 
 
 def opaque_block(kind: str, carried: Any) -> Block:
-    """Return a block that carries the JSON data `carried`, which has an unknown `kind`. Log each kind once."""
+    """Return a block that carries `carried`, JSON data of an unknown `kind`, unchanged through a compaction. Log a
+    warning once for each kind."""
     _warn_once(kind if _KIND_NAME.fullmatch(kind) else "item")
     return {"type": OPAQUE, "carried": carried}
 
 
 def carried_by(block: Block) -> Any:
-    """Return the data that an opaque block carries."""
+    """Return the original data inside an opaque block (see `opaque_block`)."""
     return block["carried"]
 
 
