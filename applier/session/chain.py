@@ -148,10 +148,8 @@ def plan_ahead(state: State, *, is_turn_over: bool = False) -> None:
 
 
 def _plan_is_due(state: State, *, is_held: bool) -> bool:
-    """Return True if a plan will probably be needed within `AHEAD_CALLS` calls.
-
-    `is_held`: the model is in the middle of its turn, when a compaction waits unless the window is nearly full.
-    """
+    """Return True if a plan will probably be needed within `AHEAD_CALLS` calls. `is_held`: the model is in the middle
+    of its turn, when a compaction waits unless the window is nearly full."""
     measured = state.measure()
     tokens = int(measured.tokens + AHEAD_CALLS * measured.growth_tokens_per_call)
     level = level_after(measured.level, tokens, measured.limit_tokens)
@@ -294,10 +292,8 @@ def _take_plan_ahead(state: State) -> None:
 
 
 def _just_compacted(state: State) -> bool:
-    """Return True if the last compaction was requested and the model has answered nothing since.
-
-    Another compaction would then cost a plan and free next to nothing.
-    """
+    """Return True if the last compaction was requested and the model has answered nothing since. Another compaction
+    would then cost a plan and free next to nothing."""
     plan_in_force, tracker = state.ledger.frame.plan, state.ledger.tracker
     changes = (event for event in reversed(state.setup.log.events) if event.kind in ("post_compact", "undone"))
     last = next((event.trigger for event in changes if event.trigger != "arrival"), "")

@@ -185,10 +185,8 @@ def _safer_change(
     state: State, situation: Situation, plan: CompactionPlan, planned: _DraftedChange, name: str
 ) -> _DraftedChange:
     """Return the change that only clears old tool results, if that is safer than the change `planned`; else `planned`.
-
     It is safer if the rules that made `plan` know little about the tools of the history. The cleared list must fit the
-    window and save at least `SAFE_SHARE` of what the plan saves.
-    """
+    window and save at least `SAFE_SHARE` of what the plan saves."""
     if not any(finding.code == UNSURE for finding in plan.findings) or (edits := CLEAR_OLD(situation)) is None:
         return planned
     cleared = _drafted_change(state, edits, name)
@@ -200,10 +198,7 @@ def _apply(
     state: State, drafted: _DraftedChange, trigger: str, started: float, *, forced: bool
 ) -> tuple[EventKind, str]:
     """Store the originals, then apply the change; return the kind of event to log, and the reason if it was not
-    applied.
-
-    `started`: time at which the agent began to wait, in seconds.
-    """
+    applied. `started`: time at which the agent began to wait, in seconds."""
     ledger, log, store = state.ledger, state.setup.log, state.setup.store
     frame, view, change = drafted
     before = ledger.frame
@@ -323,10 +318,7 @@ def _drafted_change(state: State, edits: Edits, tier: str) -> _DraftedChange:
 
 def _cost_fields(state: State, tokens_after: int, unchanged_tokens: int, plan: CompactionPlan | None) -> dict[str, Any]:
     """Return the cost fields of a `Compaction` that makes a prompt of `after` tokens, the first `unchanged` of them as
-    before.
-
-    `plan` is the plan that was made for it, which has its own price.
-    """
+    before. `plan` is the plan that was made for it, which has its own price."""
     provenance = plan.provenance if plan is not None else Provenance(planner="none")
     planning_tokens = provenance.usage.input_tokens + OUTPUT_PRICE * provenance.usage.output_tokens
     last_call_at = state.ledger.last.at

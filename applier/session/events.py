@@ -128,10 +128,8 @@ class EventLog:
         return not any(answer is False for answer in answers)
 
     def _record(self, kind: EventKind) -> None:
-        """Write the events that were not stored yet, unless the newest one is ``resumed``.
-
-        A session that only was opened again thus writes nothing.
-        """
+        """Write the events that were not stored yet, unless the newest one is ``resumed``. A session that only was
+        opened again thus writes nothing."""
         while self._unrecorded and kind != "resumed":
             data = self._unrecorded.pop(0)
             try:

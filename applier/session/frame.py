@@ -43,9 +43,7 @@ class Edits:
     """New compacted part: messages that replace the beginning of the history; empty if it does not change."""
     undecided_from: int | None = None
     """Index of the first message that the plan did not decide on; results from there on stay shortened if they are.
-
-    None: the plan decided on all but the newest, unanswered messages, so a result that it keeps is sent whole again.
-    """
+    None: the plan decided on all but the newest, unanswered messages, so a result that it keeps is sent whole again."""
 
 
 @dataclass(frozen=True)
@@ -130,10 +128,7 @@ def draft(frame: Frame, edits: Edits, tracker: HistoryTracker, key: str, restore
 
 def _planned(frame: Frame, plan: CompactionPlan, tracker: HistoryTracker, undecided_from: int | None) -> Frame:
     """Return the frame of a new `plan`. Of the old `frame`, it has the changes to messages that the plan did not decide
-    on.
-
-    These are the newest, unanswered messages, and those from `undecided_from` on (see `Edits`).
-    """
+    on. These are the newest, unanswered messages, and those from `undecided_from` on (see `Edits`)."""
     planned_messages = plan.history.messages
     layout = laid_out(plan, tracker.originals[:planned_messages])
     stop = len(layout.messages) - layout.untouched
@@ -153,11 +148,8 @@ def _planned(frame: Frame, plan: CompactionPlan, tracker: HistoryTracker, undeci
 
 
 def _head_with(frame: Frame, texts: Sequence[str]) -> tuple[object, ...]:
-    """Return the compacted part of `frame` with `texts` added to its last message.
-
-    If there is no compacted part, or its last message is not the user's, it is returned unchanged and the texts are
-    lost.
-    """
+    """Return the compacted part of `frame` with `texts` added to its last message. If there is no compacted part, or
+    its last message is not the user's, it is returned unchanged and the texts are lost."""
     last = plain_message(frame.head[-1]) if texts and frame.head else None
     if last is None or last["role"] != "user":
         return frame.head
@@ -203,10 +195,8 @@ def message_at(frame: Frame, tracker: HistoryTracker, index: int) -> object:
 
 def _with_text(block: Block, text: str | None) -> Block:
     """Return `block` with `text` in place of its content, for a tool result, a text or a picture (which becomes a
-    text).
-
-    Other blocks, or any block if `text` is None, are returned as they are. The cache mark of a tool result stays.
-    """
+    text). Other blocks, or any block if `text` is None, are returned as they are. The cache mark of a tool result
+    stays."""
     if text is not None and block["type"] == "text":
         return {**block, "text": text}
     if text is not None and block["type"] in PICTURES:

@@ -255,12 +255,10 @@ class HistoryTracker:
         return self.originals[index] if any(_has_same_content(message, one) for one in sent) else message
 
     def _compare(self, passed: Sequence[object], start: int, stop: int) -> tuple[int, list[int]]:
-        """Compare the history from index `start` to before `stop` with the list `own`, which begins at `start`.
-
+        """Compare the history from index `start` to before `stop` with the list `passed`, which begins at `start`.
         Return the index of the first message with changed content (`stop` if there is none), and the indices of earlier
         ones with only other cache marks. Dicts are compared with the stored copies, texts first by identity, so that
-        edits in place are noticed, and unchanged messages cost next to nothing.
-        """
+        edits in place are noticed, and unchanged messages cost next to nothing."""
         if passed[: stop - start] == self.plain[start:stop]:
             return stop, []
         marked: list[int] = []
@@ -275,11 +273,8 @@ class HistoryTracker:
         return stop, marked
 
     def _is_edit_in_place(self, new: Sequence[Message], at: int) -> bool:
-        """Return True if `new` has the messages from index `at` on with other content, then further messages.
-
-        Roles and calls have to be the same, and the last known message unchanged. Such an edit keeps the turns as they
-        are.
-        """
+        """Return True if `new` has the messages from index `at` on with other content, then further messages. Roles and
+        calls have to be the same, and the last known message unchanged. Such an edit keeps the turns as they are."""
         known = self.plain[at:]
         if not known or len(new) < len(known) or message_digest(new[len(known) - 1]) != self.digests[-1]:
             return False

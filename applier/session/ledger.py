@@ -68,10 +68,8 @@ class KnownState:
     """Knowledge of one process about the stored state of a session that several processes share."""
 
     number: int | None = None
-    """Number of the state that this process loaded or saved last.
-
-    0: the store had none; None: nothing was loaded yet.
-    """
+    """Number of the state that this process loaded or saved last. 0: the store had none; None: nothing was loaded
+    yet."""
     is_saved: bool = False
     """True if that state contains everything that happened in this process."""
     is_lost: bool = False
@@ -171,11 +169,9 @@ class Ledger:
         return arrival
 
     def _without_unknown_thinking(self, frame: Frame, arrival: Arrival) -> Frame:
-        """Return `frame` without the thinking of answers to lists that this process does not know.
-
-        The API may refuse such thinking after another list. This process knows all messages up to the last list sent,
-        and in a new session the first answer.
-        """
+        """Return `frame` without the thinking of answers to lists that this process does not know. The API may refuse
+        such thinking after another list. This process knows all messages up to the last list sent, and in a new session
+        the first answer."""
         plain, last = self.tracker.plain, self.last
         start = arrival.start
         if last.at is None:

@@ -1,8 +1,8 @@
-"""Presets: systems that can be run by name, each a small table of tiers, their triggers, and constants.
+"""Presets: named ways to keep an agent within its window, such as that of Claude Code.
 
-The constants are those of the systems themselves, including their treatment of new results; ``relevance``, the
-project's own, keeps the live tail whole. The last rows of every table except ``off`` fire only if the prompt would not
-fit at all. A trigger decides by numbers alone, time included.
+A preset is a table. Each row has a tier (one way to shorten the list), a trigger (numbers that make the row run) and a
+smallest saving. The constants are those of the systems themselves; ``relevance``, the project's own, changes the newest
+messages only if they would not fit. The last rows of every table except ``off`` run only if the prompt would not fit.
 """
 
 from __future__ import annotations
@@ -26,70 +26,79 @@ from planner.prices import cache_prices, carrying_costs_more
 from planner.settings import ModelPrices
 
 Level = Literal["normal", "warning", "critical", "exhausted"]
+"""Fullness of the window."""
 
 LEVELS: tuple[tuple[Level, float], ...] = (("normal", 0.0), ("warning", 0.8), ("critical", 0.95), ("exhausted", 1.0))
-"""Levels with the share of the limit at which each begins, as in Claude Code."""
+"""Levels, with the share of the limit at which each begins, as in Claude Code."""
 HYSTERESIS_SHARE = 0.05
-"""Distance below the threshold at which a level ends, so that a count near it does not flutter."""
+"""Distance below its threshold at which a level ends, as a share of the limit, so that a count near the threshold does
+not change it at every call."""
 
 _ORDER: tuple[Level, ...] = tuple(level for level, _ in LEVELS)
+"""Levels, the emptiest first."""
 
 
 def level_after(level: Level, tokens: int, limit_tokens: int) -> Level:
-    """Return the level of a prompt of `tokens`, of which `limit_tokens` fit, if the level was `level` before.
+    """Return the new level of a window that had `level` before and now has a prompt of `tokens`.
 
-    It rises at once. It falls only when the prompt is `HYSTERESIS_SHARE` below the level's threshold.
+    `limit_tokens`: largest prompt that fits. The level rises at once, but falls only when the prompt is
+    `HYSTERESIS_SHARE` below the level's threshold.
     """
     share = tokens / max(1, limit_tokens)
     reached = max((i for i, (_, begins) in enumerate(LEVELS) if share >= begins), default=0)
-    held = _ORDER.index(level)
-    while held > reached and share < LEVELS[held][1] - HYSTERESIS_SHARE:
-        held -= 1
-    return _ORDER[max(held, reached)]
+    current = _ORDER.index(level)
+    while current > reached and share < LEVELS[current][1] - HYSTERESIS_SHARE:
+        current -= 1
+    return _ORDER[max(current, reached)]
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Numbers that triggers read."""
+    """Numbers about a prompt and its costs, from which triggers decide."""
 
     tokens: int
     """Tokens of the whole prompt, as it would be sent."""
     limit_tokens: int
     level: Level
     beside_tokens: int = 0
-    """Tokens of system and tools, a part of `tokens` that a compaction neither reduces nor rewrites in the cache."""
+    """Tokens of system prompt and tools, a part of `tokens` that no compaction changes."""
     goal_tokens: int = 0
-    """Message tokens that the next compaction would leave."""
+    """Tokens of messages that the next compaction would leave."""
     carried_tokens: int = 0
-    """Tokens above `goal_tokens` that all calls since the last compaction have read."""
+    """Tokens above `goal_tokens`, added up over all calls since the last compaction: the price of waiting."""
     growth_tokens_per_call: float = 0.0
     idle_seconds: float = 0.0
     """Seconds since the last call."""
     requested: str = ""
-    """Trigger of a requested compaction: ``manual``, ``tool``, ``prompt_too_long``."""
+    """Cause of a requested compaction (``manual``, ``tool``, ``prompt_too_long``); empty without one."""
     prices: ModelPrices = field(default_factory=cache_prices)
 
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """Condition of a row. It fires if all its fields hold; one without fields fires at every call."""
+    """Trigger of a row. It fires if all its fields hold; one without fields fires at every call."""
 
     name: str
     level: Level = "normal"
+    """Lowest level of fullness."""
     tokens_over: int = 0
+    """Smallest prompt in tokens."""
     share_over: float = 0.0
-    """Share of the limit that the prompt must exceed."""
+    """Smallest prompt as a share of the limit."""
     room_under: int = 0
-    """Largest remaining number of tokens to the limit; in a small window at most an eighth of it."""
+    """Largest number of tokens that still fit; in a small window at most an eighth of it. 0: any."""
     idle_seconds: float = 0.0
+    """Shortest time since the last call."""
     growth_pays: bool = False
-    """True if the row waits until reading what was added has cost as much as another compaction would."""
+    """True if the row waits until rereading the added messages has cost as much as a compaction would."""
     dearer: bool = False
-    """True if the row waits for a prompt in a dearer price band that a compaction would leave."""
+    """True if the row waits until the prompt is so long that the provider charges a higher price for each token, and a
+    compaction would avoid that."""
     requested: bool = False
+    """True if the row waits for a request."""
 
     def fires(self, measured: Measurement) -> bool:
-        """Return True if every condition holds in `measured`."""
+        """Return True if all conditions hold for the numbers `measured`."""
         room, goal, prices = measured.limit_tokens - measured.tokens, measured.goal_tokens, measured.prices
         return (
             _ORDER.index(measured.level) >= _ORDER.index(self.level)
@@ -104,51 +113,51 @@ class When:
 
 
 RECOVERY_SHARE = 0.6
-"""Largest size after a recovery as a share of the refused list, whatever goal a user has set."""
+"""Largest share of a refused list that is sent again, whatever the user's settings are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Row of a preset: a tier, its trigger, and its smallest saving."""
+    """Row of a preset: a tier (one way to shorten the list), its triggers, and its smallest saving."""
 
     tier: Tier
     when: tuple[When, ...]
-    """Conditions of the row, of which one is enough."""
+    """Triggers, one of which is enough."""
     min_savings_tokens: int = 0
-    """Smallest saving in tokens; ignored when the window forces the step."""
+    """Smallest saving in tokens for which the list is changed; ignored if the prompt would not fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """Way to keep an agent within its window."""
+    """Named way to keep an agent within its window: which tiers run, when, and in which order."""
 
     name: str
     arrival: tuple[Tier, ...] = ()
-    """Tiers for new results: nothing after them is cached yet, so these cost no rewriting."""
+    """Tiers for new tool results. These cost nothing in the cache, as nothing after a new result is cached yet."""
     steps: tuple[Step, ...] = ()
-    """Rows, cheapest first. Rows before the planning row are cheap, rows after it are last resorts."""
+    """Rows, cheapest first: cheap ones, the one that plans, then last resorts."""
     manual: tuple[Tier, ...] = (PlanTurns(),)
-    """Tiers of `compact`, tried in order until one changes something."""
+    """Tiers for a requested compaction, tried in order until one changes something."""
     recovery: tuple[Tier, ...] = (PlanTurns(target_share=0.4, rules_only=True), RetreatHead(0.4), FitNewest())
-    """Tiers of `recover`, run in order until the prompt is clearly shorter."""
+    """Tiers after the provider refused a prompt, run in order until it is clearly shorter."""
     files_share: float = 0.0
     """Share of the tokens left by a plan that may be spent on repeating the files read last."""
     expected_growth_tokens: float = 0.0
-    """Tokens added by a call, until they are measured."""
+    """Tokens that a call probably adds, until that is measured."""
 
     @property
     def cheap(self) -> tuple[Step, ...]:
-        """Rows before the planning row."""
+        """Rows before the one that plans."""
         return self.steps[: self._planning_at]
 
     @property
     def planning(self) -> tuple[Step, ...]:
-        """Planning row, as a tuple of one row; empty without one."""
+        """Row that plans, as a tuple of one; empty if there is none."""
         return self.steps[self._planning_at : self._planning_at + 1]
 
     @property
     def last_resorts(self) -> tuple[Step, ...]:
-        """Rows after the planning row."""
+        """Rows after the one that plans."""
         return self.steps[self._planning_at + 1 :]
 
     @property
@@ -158,41 +167,39 @@ class Preset:
 
     @property
     def plan_goal(self) -> PlanTurns | None:
-        """Tier of the planning row; None without one."""
+        """Tier of the row that plans; None if there is none."""
         tiers = (row.tier for row in self.planning)
         return next((tier for tier in tiers if isinstance(tier, PlanTurns)), None)
 
     def tuned(self, settings: SessionSettings) -> Preset:
-        """Return this preset as changed by the user's `settings`.
+        """Return this preset with the user's `settings` in place of its own constants.
 
-        `keep_ratio` replaces the goal of tiers that plan, and `compact_at_ratio` the trigger of the planning row; a
-        setting that is None changes nothing. A recovery keeps at most `RECOVERY_SHARE`. Rows that run only because the
-        prompt would not fit do not change. Without `auto_compact`, only `manual` and `recovery` are left.
+        `keep_ratio` sets how much a plan leaves, and `compact_at_ratio` when it is made; None changes nothing. A
+        recovery keeps at most `RECOVERY_SHARE`. Rows for a prompt that would not fit do not change. Without
+        `auto_compact`, only requested compactions and recoveries are left.
         """
-        keep, compact_at = settings.keep_ratio, settings.compact_at_ratio
-        keep_in_recovery = None if keep is None else min(keep, RECOVERY_SHARE)
+        keep_share, compact_at = settings.keep_ratio, settings.compact_at_ratio
+        keep_in_recovery = None if keep_share is None else min(keep_share, RECOVERY_SHARE)
         when = None if compact_at is None else (ASKED, When("compact_at", share_over=compact_at))
         return replace(
             self,
             arrival=self.arrival if settings.auto_compact else (),
-            steps=tuple(_tuned_step(step, keep, when) for step in self.steps) if settings.auto_compact else (),
-            manual=tuple(_tuned_tier(tier, keep) for tier in self.manual),
+            steps=tuple(_tuned_step(step, keep_share, when) for step in self.steps) if settings.auto_compact else (),
+            manual=tuple(_tuned_tier(tier, keep_share) for tier in self.manual),
             recovery=tuple(_tuned_tier(tier, keep_in_recovery) for tier in self.recovery),
         )
 
 
 def _tuned_tier(tier: Tier, share: float | None) -> Tier:
-    """Return `tier` with the user's `share` of the history as its goal; `tier` itself if it does not plan."""
+    """Return `tier` with the user's `share` of the history as its goal; unchanged if it does not plan."""
     if share is None or not isinstance(tier, PlanTurns):
         return tier
     return replace(tier, target_share=share, history_share=share, target_tokens=0)
 
 
 def _tuned_step(step: Step, keep_ratio: float | None, when: tuple[When, ...] | None) -> Step:
-    """Return `step`, if it is a planning row, with the user's `keep_ratio` and trigger; else `step` itself.
-
-    With the user's trigger, no smallest saving delays it.
-    """
+    """Return `step` with the user's `keep_ratio` and triggers `when`; unchanged if it is not the row that plans. With
+    the user's own trigger, no smallest saving delays the row."""
     if not isinstance(step.tier, PlanTurns) or step.tier.rules_only:
         return step
     tier = _tuned_tier(step.tier, keep_ratio)
@@ -200,8 +207,11 @@ def _tuned_step(step: Step, keep_ratio: float | None, when: tuple[When, ...] | N
 
 
 ALWAYS = (When("every turn"),)
+"""Trigger that fires at every call."""
 ASKED = When("asked", requested=True)
+"""Trigger for a requested compaction."""
 EXHAUSTED = (When("exhausted", level="exhausted"),)
+"""Trigger for a prompt that would not fit."""
 
 SAFETY = (
     Step(PlanTurns(0.35, rules_only=True, name="aggressive"), EXHAUSTED),
@@ -209,22 +219,25 @@ SAFETY = (
     Step(RetreatHead(0.5), EXHAUSTED),
     Step(FitNewest(), EXHAUSTED),
 )
+"""Last resorts of presets, for a prompt that would not fit, from the mildest to the strongest."""
 SAFE_ARRIVAL = DemoteLarge()
-"""Tier that shortens only results that would not fit the window otherwise."""
+"""Tier that shortens only new results that would not fit the window otherwise."""
 
 LEAST_SAVINGS_TOKENS = 2_000
-"""Smallest saving of a plan that nobody forces or requests, since everything after the change is billed again. Some
-presets have a larger one."""
+"""Smallest saving of a plan that is neither requested nor forced, as everything after the first change is billed again.
+Some presets have a larger one."""
 RELEVANT = PlanTurns(0.1, floor_tokens=8_000)
-"""Planning on request. It frees as much as possible: the less is kept, the cheaper is a call, and the more the agent
+"""Plan for a requested compaction. It leaves little: the less is left, the cheaper is a call, but the more the agent
 misses."""
 A_FIFTH = replace(RELEVANT, target_share=0.2, history_share=0.2)
-"""Automatic planning, which leaves a fifth of the history, and at most a fifth of the room in the window. A share of
-the window alone would be half of a short history, and next to nothing of one with large results. On nineteen sessions
-at 200,000 tokens, with cache reads at a tenth of the price, it keeps .974 of the names that the agent needs
+"""Plan for an automatic compaction, which leaves a fifth of the history, and at most a fifth of the room in the window.
+
+A share of the window alone would be half of a short history, and next to nothing of one with large results. On nineteen
+sessions at 200,000 tokens, with cache reads at a tenth of the price, it keeps .974 of the names that the agent needs
 (`python -m tests.bench presets`). To leave 15 % costs 7 % less and keeps .957; to leave a tenth costs 16 % less and
-keeps .929. With knowledge of each whole session one could choose moments that cost 7 % less
-(`python -m tests.bench least`)."""
+keeps .929. With knowledge of each whole session one could choose moments that cost 7 % less (`python -m tests.bench
+least`).
+"""
 RELEVANCE = Preset(
     "relevance",
     arrival=(SAFE_ARRIVAL,),
@@ -254,7 +267,7 @@ SUMMARY_AND_LAST_FIVE = (
     RetreatHead(0.4),
     FitNewest(),
 )
-"""Recovery of the presets three-layer and s08: a short plan by rules, and the last five messages."""
+"""Recovery of the presets three-layer and s08: a short plan by rules, with the last five messages whole."""
 
 
 def _system(
@@ -266,11 +279,8 @@ def _system(
     min_savings_tokens: int = LEAST_SAVINGS_TOKENS,
     **more: Any,
 ) -> Preset:
-    """Return the preset of another system: it runs the `cheaper` steps, then plans by `plan` on request or if `when`
-    fires.
-
-    A compaction by command frees as much as possible. `more`: further fields of the preset.
-    """
+    """Return the preset that imitates another system: cheaper rows first, then its `plan` when `when` fires or on
+    request. A compaction by command frees as much as possible. `more`: further fields of the preset."""
     steps = (*cheaper, Step(plan, (ASKED, when), min_savings_tokens), *SAFETY)
     return Preset(name, arrival, steps, manual=(replace(plan, max_freed_tokens=0),), **more)
 
@@ -335,7 +345,7 @@ PRESETS: dict[str, Preset] = {
 
 
 def preset_named(name: str | Preset) -> Preset:
-    """Return the preset called `name`, or `name` itself if it is a `Preset`. Raise SettingsError if there is none."""
+    """Return the preset called `name`; a `Preset` is returned as it is. Raise SettingsError if there is none."""
     if isinstance(name, Preset):
         return name
     if name not in PRESETS:

@@ -1,7 +1,7 @@
-"""Agent's next request: its fields besides the messages, its tokens as the provider counts them, and its refusals.
+"""Agent's requests to the provider: their fields besides messages, their measured tokens, and their refusals.
 
-Read again at every call, as model, tools and thinking may change within a conversation. Calibrates the counter's
-estimates by the usage in the provider's answers and errors. Sends nothing and raises nothing.
+Fields are read again at every call, as model, tools and thinking may change within a conversation. `Gauge` corrects our
+estimates of tokens by the provider's own counts, and `read_refusal` reads its errors. Sends nothing, raises nothing.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from planner.reading.messages import Block, blocks, cache_marks, field_of, plain
 from planner.reading.tokens import model_family
 
 LONG_TTL = "1h"
+"""Longer of the two lifetimes of a cache mark."""
 MAX_CACHE_MARKS = 4
 """Largest number of ``cache_control`` marks in one request (Anthropic, prompt caching)."""
 
 
 @dataclass(frozen=True)
 class AgentCall:
-    """Request of the agent without its messages; None for an unknown field."""
+    """Fields of an agent's request besides its messages; None for an unknown field."""
 
     model: str = ""
     system: str | Sequence[Block] | None = None
@@ -33,19 +34,20 @@ class AgentCall:
     thinking: Mapping[str, Any] | None = None
     max_output_tokens: int | None = None
     cache_control: Mapping[str, Any] | None = None
-    """Cache mark for the whole request, which the API sets at its end."""
+    """Cache mark for the whole request, which the API puts at its end."""
 
     @lazy_property
     def marks(self) -> list[Mapping[str, Any]]:
-        """Cache marks of system and tools."""
+        """Cache marks in system prompt and tools."""
         return list(cache_marks([list(self.tools or ()), self.system]))
 
     @property
     def thinking_policy(self) -> ThinkingPolicy:
-        """Treatment of thinking after a change, by the model and the request's thinking setting.
+        """Treatment of the model's thinking after an earlier message changed: ``strip`` it or ``leave`` it.
 
-        Manual thinking (a token budget, Claude up to 4.5) must precede the last calls, so it stays. It also stays if
-        the request lets the API drop thinking that no longer fits.
+        Some models refuse their thinking in a changed conversation. Thinking with a token budget (Claude up to 4.5)
+        must precede the last calls, so it stays. It also stays if the request lets the API drop thinking that no longer
+        fits.
         """
         thinking = self.thinking or {}
         binding = thinking.get("block_binding")
@@ -57,7 +59,7 @@ class AgentCall:
 
 
 def fields_of_body(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of `body` (Messages API) besides its messages, as `Session.set_request` takes them."""
+    """Return the fields of a Messages API request besides its messages, as arguments of `Session.set_request`."""
     output = body.get("max_tokens")
     return {
         "model": str(body.get("model") or ""),
@@ -76,94 +78,97 @@ def with_breakpoint(
     behind: Sequence[Mapping[str, Any]],
     replaced: Sequence[Mapping[str, Any]] = (),
 ) -> list[object]:
-    """Return `messages` with a cache mark at the end of the first `head` messages, the compacted part.
+    """Return `messages` with a prompt-cache mark at the end of the first `head` messages, the compacted part.
 
-    The mark is set only if the caller sets marks itself, and if one more is allowed. `behind` are the caller's marks
-    after the compacted part, `replaced` those on messages that it replaced. The mark's lifetime is the longest of all,
-    because a mark with a longer lifetime may not follow one with a shorter.
+    So the provider caches that part, which will stay the same. The mark is set only if the caller sets marks, and one
+    more is allowed. `behind`: the caller's marks after the compacted part. `replaced`: those on messages that it
+    replaced. The mark has the longest lifetime of all, as a longer one may not follow a shorter one.
     """
     marks = [*behind, *([call.cache_control] if call.cache_control else [])]
-    lived = [*replaced, *marks]
-    if not head or not lived or len(marks) + len(call.marks) >= MAX_CACHE_MARKS:
+    all_marks = [*replaced, *marks]
+    if not head or not all_marks or len(marks) + len(call.marks) >= MAX_CACHE_MARKS:
         return [*messages]
     may_be_long = all(mark.get("ttl") == LONG_TTL for mark in call.marks)
-    mark = next((mark for mark in lived if may_be_long and mark.get("ttl") == LONG_TTL), lived[-1])
-    listed = [*messages]
-    last = plain_message(listed[head - 1])
+    mark = next((mark for mark in all_marks if may_be_long and mark.get("ttl") == LONG_TTL), all_marks[-1])
+    marked_messages = [*messages]
+    last = plain_message(marked_messages[head - 1])
     content = [*blocks(last)]
     if content and content[-1]["type"] in ("text", "tool_result", "tool_use") and content[-1].get("text") != "":
         content[-1] = {**content[-1], "cache_control": dict(mark)}
-        listed[head - 1] = {**last, "content": content}
-    return listed
+        marked_messages[head - 1] = {**last, "content": content}
+    return marked_messages
 
 
 MAX_RESERVE_TOKENS = 20_000
-"""Largest part of the window reserved for the answer, in tokens (three-layer pipeline)."""
+"""Largest part of the window kept free for the answer, in tokens (three-layer pipeline)."""
 MAX_RESERVE_SHARE = 0.25
-"""Largest part of a small window reserved for the answer, as a share."""
+"""Largest part of a small window kept free for the answer, as a share."""
 LOWEST_RATIO, HIGHEST_RATIO = 0.4, 2.5
-"""Bounds of `Gauge.ratio`. The counter scales by the worst ratio measured, so a true ratio is between 0.5 and 1. A
-usage below the lowest ratio belongs to another prompt, unless the next usage is as low: then the counter is wrong,
-perhaps about a picture. A usage above the highest ratio shows further content of the prompt, not another tokenizer."""
+"""Bounds of `Gauge.ratio`, outside of which a measurement is not believed. Our counter assumes the worst ratio
+measured, so a true ratio is between 0.5 and 1. A lower count by the provider belongs to another prompt, unless the next
+one is as low: then our counter is wrong, perhaps about a picture. A higher count shows further content in the prompt,
+not another tokenizer."""
 LARGEST_EXTRA = 2.5
-"""Largest factor between the provider's and the counter's tokens of known system and tools."""
+"""Largest factor between the provider's and our tokens of a known system prompt and tools."""
 LARGEST_EXTRA_TOKENS = 2_000
 """Tokens that a provider may add itself: its prompt on how to call tools has 300 to 700 tokens."""
 UNTOLD_SHARE = 0.5
-"""Largest share of the limit that unknown system and tools are assumed to have, until two prompts agree."""
+"""Largest share of the limit that an unknown system prompt and tools are assumed to have, until two prompts agree."""
 CLEAR_GROWTH_SHARE = 0.1
+"""Smallest difference between two prompts from which the ratio is measured, as a share of our count."""
 CLEAR_GROWTH_TOKENS = 500
-"""Smallest difference between two prompts from which the ratio is measured; below it the difference is noise."""
+"""The same in tokens; the larger of both counts, as anything less is noise."""
 
 
 def prompt_limit_tokens(window_tokens: int, max_output_tokens: int) -> int:
-    """Return the largest size of a prompt: the window without the reserve for an answer of `max_output_tokens`."""
+    """Return the largest size of a prompt: the window without the part kept free for the answer."""
     return window_tokens - min(max_output_tokens, MAX_RESERVE_TOKENS, int(window_tokens * MAX_RESERVE_SHARE))
 
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """Formula for the tokens of a prompt: ``(fixed_tokens + messages) * ratio + extra_tokens``.
+    """Formula for the provider's tokens of a prompt: ``(fixed_tokens + messages) * ratio + extra_tokens``.
 
-    The ratio corrects the counter's tokenizer for every text. The extra tokens are explained by no message, so that an
-    unknown system prompt does not make messages seem longer.
+    The ratio corrects our tokenizer's counts of all text. The extra tokens belong to no known text, so that an unknown
+    system prompt does not make messages seem longer.
     """
 
     fixed_tokens: int = 0
-    """Tokens of the known system prompt and tools, by the counter."""
+    """Tokens of the known system prompt and tools, by our counter."""
     ratio: float = 1.0
-    """Provider's tokens for one token of the counter."""
+    """Provider's tokens for one token of our counter."""
     extra_tokens: float = 0.0
-    """Provider's further tokens; negative if it charges less for system and tools."""
+    """Provider's further tokens; negative if it charges less for system prompt and tools."""
     least_counted: int = 0
+    """Counted message tokens of the smallest prompt for which the provider reported its tokens."""
     least_actual: int = 0
-    """Counted message tokens, and the provider's tokens, of the smallest prompt with a known usage. The ratio is
-    measured from there, so that it covers all later text and not only the newest result."""
+    """Provider's tokens of that prompt. The ratio is measured from it on, so that the ratio covers all later text and
+    not only the newest result."""
     is_resumed: bool = False
-    """True if the ratio was measured by an earlier process and no usage was reported since."""
+    """True if the ratio was measured by an earlier process, and the provider reported no count since."""
     is_doubted: bool = False
-    """True if the newest usage was below the lowest ratio."""
+    """True if the provider's newest count was too low to be believed."""
 
     def prompt(self, counted_tokens: float) -> int:
-        """Return the tokens of a prompt whose messages count `counted_tokens`."""
+        """Return the provider's tokens of a prompt whose messages count `counted_tokens` by our counter."""
         return max(0, math.ceil((self.fixed_tokens + counted_tokens) * self.ratio + self.extra_tokens))
 
     def of_messages(self, counted_tokens: float) -> int:
-        """Return the tokens of messages that count `counted_tokens`, without system and tools."""
+        """Return the provider's tokens of messages alone, which count `counted_tokens` by our counter."""
         return math.ceil(counted_tokens * self.ratio)
 
     def room_tokens(self, limit_tokens: int) -> int:
-        """Return the tokens available for messages in a prompt of at most `limit_tokens`, after system and tools."""
+        """Return the tokens that remain for messages in a prompt of at most `limit_tokens`."""
         return max(1, limit_tokens - self.prompt(0))
 
     def countable(self, message_tokens: float) -> int:
-        """Return the counted tokens of `message_tokens` of the provider (the inverse of `of_messages`)."""
+        """Return our count of messages that have `message_tokens` for the provider (the inverse of `of_messages`)."""
         return max(0, math.floor(message_tokens / self.ratio))
 
     def with_fixed(self, fixed_tokens: int) -> Gauge:
-        """Return this gauge for a system prompt and tools of `fixed_tokens`, by the counter.
+        """Return this gauge for a system prompt and tools of `fixed_tokens`, by our counter.
 
-        As many fewer tokens then count as extra.
+        Tokens that become known this way no longer count as extra.
         """
         known_tokens = (fixed_tokens - self.fixed_tokens) * self.ratio
         extra = max(0.0, self.extra_tokens - known_tokens) if known_tokens > 0 else self.extra_tokens
@@ -172,61 +177,58 @@ class Gauge:
         return replace(self, fixed_tokens=fixed_tokens, extra_tokens=extra, least_actual=least)
 
     def calibrated(self, counted_tokens: int, actual_tokens: int, limit_tokens: int) -> Gauge:
-        """Return this gauge after a prompt whose messages counted `counted_tokens` had `actual_tokens`.
+        """Return this gauge, corrected by a prompt that the provider counted as `actual_tokens`.
 
-        Afterwards the same prompt measures `actual_tokens`, or as near to it as system, tools and a tokenizer can
-        explain. `limit_tokens` bounds the size of an unknown system prompt.
+        `counted_tokens`: our count of its messages. The corrected gauge gives `actual_tokens` for the same prompt, or
+        the nearest number that system prompt, tools and a tokenizer can explain. `limit_tokens` bounds an unknown
+        system prompt.
         """
         if counted_tokens <= 0 or actual_tokens <= 0:
             return self
         if actual_tokens < LOWEST_RATIO * counted_tokens:
             ratio = actual_tokens / (self.fixed_tokens + counted_tokens)
-            again = Gauge(self.fixed_tokens, ratio, is_doubted=True)
-            return again if self.is_doubted else replace(self, is_doubted=True)
+            restarted = Gauge(self.fixed_tokens, ratio, is_doubted=True)
+            return restarted if self.is_doubted else replace(self, is_doubted=True)
         measured = self._measured_ratio(counted_tokens, actual_tokens)
         ratio = self._assumed_ratio(counted_tokens, actual_tokens) if measured is None else _bounded(measured)
-        most = self._most_beside(counted_tokens, limit_tokens, agreed=ratio == measured)
-        beside = actual_tokens - ratio * counted_tokens
-        if not 0 <= beside <= most:
-            beside = min(max(beside, 0.0), most)
-            ratio = _bounded((actual_tokens - beside) / counted_tokens)
-        least = (self.least_counted, self.least_actual)
+        most_beside = self._most_beside(counted_tokens, limit_tokens, agreed=ratio == measured)
+        beside_tokens = actual_tokens - ratio * counted_tokens
+        if not 0 <= beside_tokens <= most_beside:
+            beside_tokens = min(max(beside_tokens, 0.0), most_beside)
+            ratio = _bounded((actual_tokens - beside_tokens) / counted_tokens)
+        smallest = (self.least_counted, self.least_actual)
         if not self.least_actual or counted_tokens < self.least_counted:
-            least = counted_tokens, min(actual_tokens, 10**9)
-        return Gauge(self.fixed_tokens, ratio, beside - ratio * self.fixed_tokens, *least)
+            smallest = counted_tokens, min(actual_tokens, 10**9)
+        return Gauge(self.fixed_tokens, ratio, beside_tokens - ratio * self.fixed_tokens, *smallest)
 
     def _measured_ratio(self, counted: int, actual: int) -> float | None:
-        """Return the ratio measured from the difference to the smallest prompt; None while they hardly differ."""
+        """Return the ratio measured between this prompt and the smallest one; None if they hardly differ in size."""
         grown = counted - self.least_counted
         clear = self.least_actual and abs(grown) >= _noise_tokens(counted)
         return (actual - self.least_actual) / grown if clear else None
 
     def _assumed_ratio(self, counted: int, actual: int) -> float:
-        """Return the ratio until one is measured: the present one, or that of the first usage, at most 1.
-
-        The counter scales for the worst case, so a true ratio is below 1.
-        """
+        """Return the ratio to use before one is measured: the present one, or that of the first prompt, at most 1. Our
+        counter assumes the worst case, so a true ratio is below 1."""
         if self.is_resumed or self.least_actual:
             return self.ratio
         return min(1.0, _bounded(actual / (self.fixed_tokens + counted)))
 
     def _most_beside(self, counted: int, limit_tokens: int, *, agreed: bool) -> float:
-        """Return the largest number of tokens that are not messages.
-
-        If system and tools are unknown, one usage proves at most a share of the limit, as it may be the usage of
-        another prompt. Two that `agreed` on the ratio prove up to the whole limit.
-        """
+        """Return the largest number of tokens that can belong to no message. If system prompt and tools are unknown,
+        one count proves at most a share of the limit, as it may be that of another prompt. Two that `agreed` on the
+        ratio prove up to the whole limit."""
         if self.fixed_tokens:
             return LARGEST_EXTRA * self.fixed_tokens + LARGEST_EXTRA_TOKENS
         proved = limit_tokens if agreed else min(limit_tokens, self.extra_tokens + _noise_tokens(counted))
         return max(limit_tokens * UNTOLD_SHARE, proved)
 
     def refused(self, counted_tokens: int, actual_tokens: int, limit_tokens: int) -> Gauge:
-        """Return this gauge after the provider refused a prompt that should have been within `limit_tokens`.
+        """Return this gauge, corrected after the provider refused a prompt that seemed to fit.
 
-        Its messages counted `counted_tokens`.
-        The reported `actual_tokens` are always believed. If none were reported (0), the correction stays within a
-        tokenizer's possible error: perhaps the bytes were too many, or the window is smaller.
+        `counted_tokens`: our count of its messages. The provider's `actual_tokens` are always believed. If it named
+        none (0), the correction stays within a tokenizer's possible error: perhaps the bytes were too many, or the
+        window is smaller.
         """
         counted = max(1, self.fixed_tokens + counted_tokens)
         ratio = ((actual_tokens or limit_tokens + 1) - self.extra_tokens) / counted
@@ -235,7 +237,7 @@ class Gauge:
 
 
 def _noise_tokens(counted: int) -> float:
-    """Return the difference in tokens below which two prompts of this size show nothing about the ratio."""
+    """Return the difference between two prompts of this size below which it shows nothing about the ratio."""
     return max(CLEAR_GROWTH_TOKENS, CLEAR_GROWTH_SHARE * counted)
 
 
@@ -244,10 +246,10 @@ def _bounded(ratio: float) -> float:
 
 
 def used_input_tokens(response: object) -> int:
-    """Return the prompt tokens in a response's ``usage``, cached parts included; 0 without a usage.
+    """Return the prompt tokens that a response reports in its ``usage``, cached ones included; 0 without a usage.
 
     If the server sampled several times, only the first usage belongs to the prompt as sent. A response that begins with
-    the server's own compaction has no usage for it.
+    the server's own compaction has no usage for that prompt.
     """
     usage = field_of(response, "usage") or response
     iterations = field_of(usage, "iterations")
@@ -295,55 +297,58 @@ _OF_CALLS = "tool_result", "tool_call", "ids must be unique"
 """Words of errors about calls and their results: ``tool_use ids were found without tool_result blocks``, ``tool_use ids
 must be unique``."""
 _READ_CHARACTERS = 20_000
-"""Number of characters of an error that are read, more than any provider's text; a body may be any size."""
+"""Number of characters of an error that are read; a body may be any size, but no provider's text is longer."""
 MOST_DIGITS = 15
 """Largest number of digits and commas in a count of tokens; a longer number is no count."""
 WINDOW_EXCEEDED = "model_context_window_exceeded"
-"""The ``stop_reason`` of an answer that the window cut off."""
+"""Value of ``stop_reason`` in an answer that was cut off because the window was full."""
 
 
 @dataclass(frozen=True, slots=True)
 class TooLong:
-    """Refusal of a prompt because of its length."""
+    """Provider's refusal of a prompt because it has too many tokens."""
 
     actual_tokens: int = 0
-    """Size by the provider's count; 0 if the error does not name it."""
+    """Size of the prompt by the provider's count; 0 if the error does not name it."""
     maximum_tokens: int = 0
     """Largest accepted size; 0 if the error does not name it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TooHeavy:
-    """Refusal of a request for its pictures or bytes."""
+    """Provider's refusal of a request because of its pictures or its bytes."""
 
     images: int = 0
     """Largest accepted number of pictures; 0 if the error does not name it."""
     largest: int = 0
     """Largest accepted picture in bytes; 0 if the error does not name it."""
     is_size: bool = False
-    """True if the body as a whole is too large."""
+    """True if the request as a whole has too many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class LostResults:
-    """Refusal of calls without results, or with the id of another call."""
+    """Provider's refusal because a tool call has no result, or a result no call."""
 
 
 def stop_reason_of(answer: object) -> object:
-    """Return the stop reason of `answer`, an SDK object or a dict; None for other objects."""
+    """Return why the model ended `answer` (an SDK object or a dict), such as ``end_turn``; None for other objects."""
     return field_of(answer, "stop_reason")
 
 
 def read_refusal(error: object) -> TooLong | TooHeavy | LostResults | None:
-    """Return what `error` (an exception, a body, a text) reports about the request's messages; None if nothing."""
-    stopped = stop_reason_of(error)
-    if stopped is not None:
-        return TooLong() if stopped == WINDOW_EXCEEDED else None
+    """Return what the provider's `error` objects to in the messages; None if it is about something else.
+
+    `error` is an exception, the body of a response, or an answer that was cut off.
+    """
+    stop_reason = stop_reason_of(error)
+    if stop_reason is not None:
+        return TooLong() if stop_reason == WINDOW_EXCEEDED else None
     text = " ".join(str(part) for part in (error, getattr(error, "body", "") or ""))[:_READ_CHARACTERS]
-    heavy = next((match.groupdict("0") for pattern in _TOO_HEAVY if (match := pattern.search(text))), None)
-    if heavy is not None:
-        images, largest = (int(heavy.get(name, "0")[:MOST_DIGITS]) for name in ("images", "largest"))
-        return TooHeavy(MANY_IMAGES if "mixed" in heavy else images, largest)
+    media_numbers = next((match.groupdict("0") for pattern in _TOO_HEAVY if (match := pattern.search(text))), None)
+    if media_numbers is not None:
+        images, largest = (int(media_numbers.get(name, "0")[:MOST_DIGITS]) for name in ("images", "largest"))
+        return TooHeavy(MANY_IMAGES if "mixed" in media_numbers else images, largest)
     is_large = getattr(error, "status_code", None) == _TOO_LARGE_STATUS or "request_too_large" in text
     if not is_large and not _TOO_LONG.search(text):
         return LostResults() if any(word in text for word in _OF_CALLS) else None

@@ -425,9 +425,7 @@ class Session:
 
     def _split(self, messages: Sequence[object]) -> tuple[list[object], Sequence[object]]:
         """Split `messages` at the newest compaction by the API itself: the model reads only the messages after it.
-
-        Return the messages before it, which stay as they are, and the others, which the session may compact.
-        """
+        Return the messages before it, which stay as they are, and the others, which the session may compact."""
         if not isinstance(messages, list | tuple):
             return [], messages
         known = self._state.ledger.tracker.originals

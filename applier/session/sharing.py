@@ -1,10 +1,8 @@
-"""CallGuard of calls in one session: one call at a time, in this process and in all that share the session.
+"""One call at a time in one session, also if several processes serve the session, such as proxies behind a balancer.
 
-Processes share a session through one store, such as proxies behind a balancer: each call continues from the state after
-the last call, in whatever process that was.
-
-States are numbered, and a new state is saved only after the one it was made from. Answers to lists unknown to a process
-are sent without their thinking, which may be bound to another list. No process waits long for another; while the store
+Such processes share the session through one store: each call continues from the stored state after the last call,
+whatever process that was in. States are numbered, so that a process notices a newer one. Answers to lists unknown to a
+process are sent without their thinking, which the API might refuse. No process waits long for another; while the store
 cannot be reached, each continues with its own state.
 """
 
@@ -33,13 +31,13 @@ from planner.errors import ReferenceNotFound, StoreDamaged, StoreError, Transcri
 from planner.reading.tokens import TokenCounter
 
 HOLD_SECONDS = 2.0
-"""Longest time that a call waits for another process in the same session."""
+"""Longest time that a call waits for a call of another process in the same session."""
 PLAN_SECONDS = 120.0
-"""Longest time that other processes wait for a plan made in advance by one, unless the window forces a plan."""
+"""Longest time that other processes wait for a plan made in advance by one, unless the prompt would not fit."""
 
 
 class CallGuard:
-    """Guard of a session's state, which gives it to one call at a time."""
+    """Holder of a session's state, which lets one call at a time change it."""
 
     def __init__(self, state: State) -> None:
         """Begin with `state`."""
@@ -51,8 +49,11 @@ class CallGuard:
 
     @contextmanager
     def exclusively(self) -> Iterator[State]:
-        """Yield a copy of the state to one caller at a time; it becomes the state at the end, in one step. An
-        interrupted call leaves the session unchanged. A hook that calls the session works on the same copy."""
+        """Yield a copy of the state to one thread at a time; at the end of the block the copy becomes the state.
+
+        So an interrupted call leaves the session unchanged. A hook that calls the session within a call works on the
+        same copy.
+        """
         with self.lock:
             if self._draft is not None:
                 yield self._draft
@@ -66,17 +67,17 @@ class CallGuard:
 
     @contextmanager
     def across_processes(self) -> Iterator[State]:
-        """Yield the same as `alone`, after loading the state from the last call in any process."""
+        """Yield the state as `exclusively` does, after loading what the last call in any process stored."""
         with self.exclusively() as state, self._sharing.around_call(state) if self._sharing else nullcontext():
             yield state
 
     def note(self, state: State) -> None:
-        """Save changes made between two calls of a shared session."""
+        """Store changes that were made between two calls of a shared session."""
         if self._sharing is not None:
             self._sharing.note(state)
 
     def free_lock(self) -> None:
-        """Replace a lock that another thread of the parent process had, because nobody releases it in the child."""
+        """Replace the lock in a forked child if a thread of the parent had it, because nobody would release it."""
         if self.lock.acquire(blocking=False):
             self.lock.release()
         else:
@@ -96,7 +97,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class PressureFields(BaseModel):
-    """Fields of a `Pressure` that change with each call, under the same names."""
+    """Fields of a `Pressure` that change with each call, as they are stored, under the same names."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -110,11 +111,11 @@ class PressureFields(BaseModel):
 
 
 class SavedSharedSession(SavedSession):
-    """State of a session for any process to continue from."""
+    """Stored state of a shared session, from which any process can continue."""
 
     number: int = Field(ge=1)
     messages: int = Field(ge=0)
-    """Fields of the `LastList`, from here to `is_answered`."""
+    """Fields of the `LastList` (the list sent last), from here to `is_answered`."""
     counted_tokens: int
     at: float | None
     newest: str
@@ -122,52 +123,56 @@ class SavedSharedSession(SavedSession):
     cached_messages: int
     moving: PressureFields
     marks: list[str]
-    """Marks of `Setup`."""
+    """Digests by which the proxy finds the session of a request."""
     gauge: Gauge
     rests: list[tuple[str, bool, int, int]]
-    """Pauses of tiers: name, whether the window forces it, and the two sizes of a `Pause`."""
+    """Pauses of tiers: name, whether the prompt would not fit, and the two sizes of a `Pause`."""
     planner: str
     """Id of the process that makes a plan in advance or has made one."""
     planner_until: float
-    """Time until which other processes wait for that plan."""
+    """Time until which other processes wait for that plan instead of making one."""
 
 
 @dataclass
 class _StateChange:
-    """Change of the stored state by a call."""
+    """Replacement of the stored state by the one after a call, which respects a newer state of another process."""
 
     number: int
+    """Number of the stored state from which the call began."""
     frame: SavedFrame | None
-    """Frame in force in the state from which the call began."""
+    """Frame (difference between history and sent list) of that state."""
     to: SavedSharedSession
     is_made: bool = False
+    """True if the state was stored; False if that of another process stays."""
 
     def __call__(self, data: Any) -> Any:
-        """Return the state to store in place of `data`, the stored one, as JSON data.
+        """Return the state to store in place of the stored `data`, as JSON data.
 
-        That is `to`, unless another process has put another frame into force meanwhile: then its state stays. If two
-        lists were sent at the same time, nobody knows to which the next answer belongs, so `is_answered` becomes False.
+        That is the state after this call, unless another process has changed the sent list meanwhile: then its state
+        stays. If two lists were sent at the same time, nobody knows which one the next answer belongs to, so
+        `is_answered` becomes False.
         """
-        number = _number(data)
-        other = _read(data) if number != self.number and data else None
-        if other is not None and other.frame == self.to.frame:
+        number = _state_number(data)
+        newer = _validated(data) if number != self.number and data else None
+        if newer is not None and newer.frame == self.to.frame:
             return data
-        if isinstance(other, SavedSharedSession) and other.frame != self.frame:
-            return _doubted(data, number + 1) if other.messages == self.to.messages else data
-        made = self.to.model_dump(mode="json")
+        if isinstance(newer, SavedSharedSession) and newer.frame != self.frame:
+            return _with_unknown_answer(data, number + 1) if newer.messages == self.to.messages else data
+        new_data = self.to.model_dump(mode="json")
         if number != self.number:
-            made = _doubted(made, number + 1)
-            self.to = SavedSharedSession.model_validate(made)
+            new_data = _with_unknown_answer(new_data, number + 1)
+            self.to = SavedSharedSession.model_validate(new_data)
         self.is_made = True
-        return made
+        return new_data
 
 
-def _doubted(data: dict[str, Any], number: int) -> dict[str, Any]:
+def _with_unknown_answer(data: dict[str, Any], number: int) -> dict[str, Any]:
+    """Return the state `data` under this `number`, with `is_answered` False."""
     return {**data, "number": number, "is_answered": False}
 
 
 class Sharing:
-    """Loader and saver of a shared session's state, around each call."""
+    """Loads a shared session's state before each call, and stores it afterwards."""
 
     def __init__(self, session_id: str) -> None:
         """Share the session with this id."""
@@ -175,10 +180,10 @@ class Sharing:
 
     @contextmanager
     def around_call(self, state: State) -> Iterator[None]:
-        """Enclose one call: wait up to `HOLD_SECONDS` for other processes, load the state of the last call, let the
-        call run, and store its state.
+        """Wait up to `HOLD_SECONDS` for other processes, load the state of the last call, run the block, store the
+        state.
 
-        If the store fails, that is reported, and the call runs on this process's own state.
+        If the store fails, that is reported, and the block runs on this process's own state.
         """
         with ExitStack() as stack:
             problem, is_alone, store, ledger = "", False, state.setup.store, state.ledger
@@ -197,7 +202,7 @@ class Sharing:
             self._save(state)
 
     def note(self, state: State) -> None:
-        """Save changes made between two calls, unless another process is in a call."""
+        """Store changes made between two calls, unless another process is in a call."""
         try:
             with ExitStack() as stack:
                 if not state.ledger.known_state.is_lost and stack.enter_context(self._hold(state, 0)):
@@ -206,21 +211,21 @@ class Sharing:
             state.setup.log.trouble("store_failed", f"other processes do not know of the newest answer: {error}")
 
     def _hold(self, state: State, seconds: float) -> AbstractContextManager[bool]:
+        """Reserve the session for this process; the context manager yields False if another keeps it for `seconds`."""
         return state.setup.store.use(lambda store: store.backend.hold(self._name, seconds))
 
     def _load_newest(self, state: State) -> None:
-        """Load the state of the last call if that was in another process. Raise StoreError if the store cannot be
-        read."""
+        """Load the state of the last call, if another process made it. Raise StoreError if it cannot be read."""
         store, ledger, known = state.setup.store, state.ledger, state.ledger.known_state
         data = store.use(lambda opened: opened.get_state(self._name))
-        number = _number(data)
+        number = _state_number(data)
         if number == known.number:
             return
         if known.number is None:
             state.setup.log.load(store.use(lambda opened: opened.events(state.setup.session_id)))
         unsaved = 0 if known.is_saved else ledger.last.messages
         try:
-            saved = None if data is None else _read(data)
+            saved = None if data is None else _validated(data)
             if saved is not None and not (known.is_saved and saved.frame == known.frame):
                 state.continue_from(saved)
         except (StoreDamaged, ReferenceNotFound, TranscriptError):
@@ -234,7 +239,7 @@ class Sharing:
             ledger.last = replace(ledger.last, is_answered=is_answered)
 
     def _save(self, state: State) -> None:
-        """Store the session's state, if no other process has meanwhile."""
+        """Store the session's state, unless another process has stored its own meanwhile."""
         store, ledger = state.setup.store, state.ledger
         ledger.note_known_state(is_saved=False)
         if ledger.known_state.is_lost:
@@ -253,7 +258,7 @@ class Sharing:
             ledger.last = replace(ledger.last, is_answered=change.to.is_answered)
 
     def _note_planner(self, state: State) -> None:
-        """Note in the known state whether this process makes a plan in advance or has made one."""
+        """Note for other processes whether this one makes a plan in advance or has made one."""
         planning, ledger = state.planning, state.ledger
         if planning.worker.job is not None or planning.ready is not None:
             ledger.note_known_state(
@@ -263,7 +268,7 @@ class Sharing:
             ledger.note_known_state(planner_until=0.0)
 
     def _to_store(self, state: State) -> SavedSharedSession:
-        """Return the state in the form in which it is stored."""
+        """Return the state in its stored form."""
         ledger, last = state.ledger, state.ledger.last
         return SavedSharedSession(
             **dict(state.to_save()),
@@ -284,7 +289,7 @@ class Sharing:
 
 
 def _continue_from(state: State, saved: SavedSharedSession) -> None:
-    """Replace the values of `state` by those of `saved`, except its frame, which is in force already."""
+    """Replace the values of `state` by those of `saved`, except the frame, which was loaded already."""
     ledger, pressure = state.ledger, state.pressure
     for name, value in saved.moving:
         setattr(pressure, name, value)
@@ -306,21 +311,22 @@ def _continue_from(state: State, saved: SavedSharedSession) -> None:
     )
 
 
-def _number(data: Any) -> int:
+def _state_number(data: Any) -> int:
+    """Return the number of a stored state; 0 if it has none, as a session that is not shared."""
     number = data.get("number") if isinstance(data, dict) else None
     return number if isinstance(number, int) else 0
 
 
-def _read(data: Any) -> SavedSession:
+def _validated(data: Any) -> SavedSession:
     """Return the stored state; raise StoreDamaged if it is not valid."""
     try:
-        return (SavedSharedSession if _number(data) else SavedSession).model_validate(data)
+        return (SavedSharedSession if _state_number(data) else SavedSession).model_validate(data)
     except ValidationError as error:
         raise StoreDamaged(f"the state of a session cannot be read: {error.errors()[0]['msg']}") from None
 
 
 def marks_of(store: Store, session_ids: Sequence[str]) -> Mapping[str, list[str]]:
-    """Return the marks of those sessions (see `Session.mark`) by session id. Raise StoreError if they cannot be
+    """Return the marks of those sessions (see `Session.mark`), by session id. Raise StoreError if they cannot be
     read."""
     states = store.get_states([session_name(session_id) for session_id in session_ids])
     return {name.removeprefix(session_name("")): data.get("marks", []) for name, data in states.items()}

@@ -1,7 +1,7 @@
-"""State of a session: its setup, and three values with one task each.
+"""State of a session: its arguments, and three values that change with each call.
 
-The ledger keeps the history and what was sent, the pressure its sizes and prices, the planning its planner. A call
-works on a copy, which becomes the state in one step at its end.
+The ledger has the history and what was sent, the pressure sizes and prices, the planning the planner. A call works on a
+copy, which becomes the state in one step at its end, so that a failed call changes nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Setup:
     is_shared: bool = False
     """True if other processes may serve the session, too (`applier.session.sharing`)."""
     marks: list[str] = field(default_factory=list)
-    """Marks by which the session's keeper recognises the conversation, as of the newest list."""
+    """Digests by which the proxy finds the session of a request, as of the newest list."""
 
     @classmethod
     def of(
@@ -61,10 +61,10 @@ class Setup:
         session_id: str | None,
         is_shared: bool,
     ) -> Setup:
-        """Return the setup for these arguments of a session.
+        """Check the arguments of `Session` and return them, with defaults for missing ones.
 
-        None as `settings` means those of environment and project, None as `session_id` a new id. `window_tokens`, if it
-        is not None, replaces the one of the settings. Raise SettingsError if an argument is wrong, or if a shared
+        None as `settings` means those of environment and project file, None as `session_id` a new id. `window_tokens`,
+        if it is not None, replaces the one of the settings. Raise SettingsError if an argument is wrong, or if a shared
         session has no `session_id`.
         """
         check_argument("settings", settings, SessionSettings, "SessionSettings(…)")
@@ -98,9 +98,9 @@ class State:
 
     @classmethod
     def of(cls, setup: Setup, planning: Planning, call: AgentCall, owner: str) -> State:
-        """Return the state of a new session, whose first request is `call`; `owner` owns its views.
+        """Return the state of a new session with the first request `call`; `owner` is the owner of its lists.
 
-        Raise SettingsError if system and tools leave no room.
+        Raise SettingsError if system prompt and tools leave no room for messages.
         """
         settings, counter = setup.settings, TokenCounter.for_model(call.model)
         tracker = HistoryTracker(counter, uses=declared_uses(settings.tool_uses, call.tools or ()))
@@ -112,7 +112,7 @@ class State:
         return state
 
     def copy(self) -> State:
-        """Return a copy to change in one call. Store, log and worker are shared."""
+        """Return a copy for one call. Store, log and worker thread are the same objects."""
         return State(self.setup, self.ledger.copy(), self.pressure.copy(), self.planning.copy())
 
     def become(self, other: State) -> None:
@@ -126,18 +126,17 @@ class State:
 
     @property
     def goal_tokens(self) -> int:
-        """Tokens that the next plan aims at, without the live tail."""
+        """Tokens that the next plan should leave, without the newest, unanswered messages."""
         return self.pressure.goal_tokens(self.setup.preset, self.ledger.tracker.tokens)
 
     @property
     def kept_tokens(self) -> int:
-        """Tokens that the next plan is expected to leave, without the live tail: its goal, but at least what the last
-        one left."""
+        """Tokens that the next plan will probably leave, without the newest messages: at least as many as the last."""
         return max(self.goal_tokens, self.pressure.left_tokens)
 
     @property
     def live_tokens(self) -> int:
-        """Tokens of the live tail, which every plan leaves."""
+        """Tokens of the newest, unanswered messages, which every plan leaves."""
         tracker = self.ledger.tracker
         return self.pressure.gauge.of_messages(sum(tracker.counted[tracker.live_start :]))
 
@@ -148,12 +147,12 @@ class State:
 
     @property
     def is_in_turn(self) -> bool:
-        """True if a compaction now would remove the model's reasoning in the middle of its turn."""
+        """True if a compaction now would make the API drop the model's reasoning in the middle of its work."""
         plain = self.ledger.tracker.plain
         return binds_reasoning(self.pressure.call.model) and bool(plain) and bool(result_ids(plain[-1]))
 
     def measure(self) -> Measurement:
-        """Return the numbers for the triggers."""
+        """Return the numbers by which triggers decide whether to compact."""
         at = self.ledger.last.at
         idle = 0.0 if at is None else max(0.0, self.setup.clock() - at)
         return self.pressure.measure(self.ledger.view.total, self.kept_tokens, idle)
@@ -164,8 +163,10 @@ class State:
         self.ledger.strips_thinking = self.pressure.call.thinking_policy == "strip"
 
     def receive(self, messages: Sequence[object]) -> None:
-        """Add the new messages of the caller's list to the history; afterwards the ledger's view is a valid list for
-        it. Raise TranscriptError if `messages` is not a list of messages."""
+        """Add the new messages of the caller's list to the history, so that the ledger's view is a valid list for it.
+
+        Raise TranscriptError if `messages` is not a list of messages.
+        """
         ledger, log = self.ledger, self.setup.log
         if not len(ledger.tracker) and isinstance(messages, Sequence):
             self._continue_from_view(messages)
@@ -177,21 +178,22 @@ class State:
             log("history_edited", f"message {arrival.edited_from} was edited in place; it is read again")
 
     def _continue_from_view(self, messages: Sequence[object]) -> None:
-        """Use the originals as the history, if the first list begins with a known view."""
-        earlier, ledger, store = None, self.ledger, self.setup.store
+        """If the first list begins with a compacted part made by this program, use the originals in the store as the
+        history."""
+        stored, ledger, store = None, self.ledger, self.setup.store
         with suppress(TranscriptError, StoreError):
             for owner in (ledger.owner, "") if holds_view(messages) else ():
-                earlier = earlier or store.use(partial(originals_behind, messages=messages, owner=owner))
-        if earlier is None:
+                stored = stored or store.use(partial(originals_behind, messages=messages, owner=owner))
+        if stored is None:
             return
-        ledger.tracker, _ = ledger.tracker.extended_by(earlier.messages)
-        plan_id = earlier.plan_id if earlier.plan is not None else ""
+        ledger.tracker, _ = ledger.tracker.extended_by(stored.messages)
+        plan_id = stored.plan_id if stored.plan is not None else ""
         frame = Frame(
-            earlier.plan, plan_id, tuple(unmarked(plain_message(m)) for m in messages[: earlier.head]), earlier.start
+            stored.plan, plan_id, tuple(unmarked(plain_message(m)) for m in messages[: stored.head]), stored.start
         )
-        self._continue_from(Committed(frame, earlier.key, earlier.start), earlier.start)
-        ledger.tracker = ledger.tracker.recognizing(messages, earlier.head)
-        text = f"the list begins with a view of {earlier.start} messages: its originals are in the store"
+        self._continue_from(Committed(frame, stored.key, stored.start), stored.start)
+        ledger.tracker = ledger.tracker.recognizing(messages, stored.head)
+        text = f"the list begins with a view of {stored.start} messages: its originals are in the store"
         self.setup.log("resumed", text)
 
     def _continue_from(self, committed: Committed, messages: int) -> None:
@@ -199,7 +201,7 @@ class State:
         self.planning.previous = committed.frame.plan
 
     def give_up_lost(self) -> bool:
-        """Forget what was stored if the store's file was removed, and return True then.
+        """If the store's file was removed, forget what was stored, and return True.
 
         The next list is then sent whole, and all pauses end.
         """
@@ -212,7 +214,7 @@ class State:
         return True
 
     def store_newest(self) -> str:
-        """Store the whole history if the store works; return its key, or else the key of the last commit."""
+        """Store the whole history and return its key; if the store fails, return the key of the last stored one."""
         ledger, key = self.ledger, self.ledger.committed.key
         if len(ledger.tracker):
             with suppress(StoreError):  # a full disk can still be read
@@ -222,9 +224,9 @@ class State:
         return key
 
     def store_left_out(self) -> None:
-        """Store what the view leaves out and the store does not have; if that fails, leave out less.
+        """Store what the sent list leaves out and the store does not have; if that fails, leave out less.
 
-        That is the thinking of a new message, or a message that the caller edited and the view replaces.
+        That is the thinking of a new message, or a message that the caller edited and the list shortens.
         """
         self.give_up_lost()
         ledger, setup = self.ledger, self.setup
@@ -239,7 +241,7 @@ class State:
                 setup.log("store_failed", f"only what is stored is left out: {error}")
 
     def to_send(self, frame: Frame | None = None, view: View | None = None) -> list[Any]:
-        """Return the list to send: the view of `frame`, with a cache mark at the end of its compacted part.
+        """Return the list to send: that of `frame`, with a cache mark at the end of its compacted part.
 
         Without arguments, the frame is the one in force.
         """
@@ -264,9 +266,9 @@ class State:
         return sent
 
     def resume(self) -> None:
-        """Continue from the state of an earlier process, if there is one.
+        """Continue from the stored state of an earlier process, if there is one.
 
-        Model and thinking setting are those of its last request until a new one changes them. Raise StoreError if the
+        Model and thinking setting are those of the last request, until the next one sets them. Raise StoreError if the
         stored state cannot be read.
         """
         setup = self.setup
@@ -279,7 +281,10 @@ class State:
             setup.log("resumed", f"{len(self.ledger.tracker)} messages, {self.ledger.compactions} compactions")
 
     def continue_from(self, saved: SavedSession) -> None:
-        """Replace the state by `saved`. Raise StoreError, with nothing changed, if a stored part cannot be read."""
+        """Replace this state by the stored one, `saved`.
+
+        Raise StoreError, with nothing changed, if a part of it cannot be read.
+        """
         use, ledger, session_id = self.setup.store.use, self.ledger, self.setup.session_id
         tracker = HistoryTracker(ledger.tracker.counter, uses=ledger.tracker.uses)
         if saved.frame.key:
@@ -300,7 +305,7 @@ class State:
         ledger.saved = Saved(ledger.committed, saved.read_tokens, saved.is_sent)
 
     def to_save(self) -> SavedSession:
-        """Return the state for a restart."""
+        """Return the state as it is stored for a restart."""
         ledger, call, gauge = self.ledger, self.pressure.call, self.pressure.gauge
         older = [replace(ledger.committed, frame=undoable.frame) for undoable in ledger.undoable[-1:]]
         return SavedSession(
@@ -318,28 +323,30 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """Size and limits of a session after a call; a value, safe to keep."""
+    """Size and limits of a session after a call. Later calls do not change it."""
 
     session_id: str
     level: Level
+    """Fullness of the window, from ``normal`` to ``exhausted``."""
     tokens: int
-    """Tokens of the list that would be sent now, with system and tools."""
+    """Tokens of the prompt that would be sent now, with system prompt and tools."""
     window_tokens: int
     limit_tokens: int
-    """Largest size of a prompt in tokens: the window without the output reserve."""
+    """Largest size of a prompt in tokens: the window without the part kept free for the answer."""
     compactions: int
     reclaimed_tokens: int
     """Tokens by which the prompt would be longer without any compaction; content compacted twice counts once."""
     breaker: BreakerState
+    """State of the pause after failures of the planner; ``open`` while it is paused."""
     history_key: str
-    """Key of the history in the store as of the last commit; empty before."""
+    """Store key of the history as last stored; empty before."""
     history_messages: int
     planned: tuple[Planned, ...]
     """Requests to planners in this process, in order, with cost and reason of failure."""
 
     @classmethod
     def of(cls, state: State) -> SessionState:
-        """Return the values of `state`, which does not change."""
+        """Return the present values of `state`."""
         ledger, pressure = state.ledger, state.pressure
         return cls(
             session_id=state.setup.session_id,

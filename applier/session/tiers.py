@@ -1,12 +1,12 @@
-"""Situation that a tier reads, the signature of all tiers, the tiers of whole turns, and those of single results.
+"""Tiers: the ways to shorten the list that is sent, each with constants that a preset chooses.
 
-A tier returns edits, or None if there is nothing to do; it changes nothing itself. The edits of tiers of turns have a
-`CompactionPlan` that passed the guards, so failed approaches and the user's words stay.
+A tier reads a `Situation` and returns `Edits` (the changes it wants), or None if there is nothing to do; it changes
+nothing itself. Some tiers plan: they decide for each turn, and guards check that failed attempts and the user's words
+stay. The others replace single tool results, pasted texts and pictures by a short text.
 
-Tiers of results also shorten text that a user pasted, and pictures. Each call stays, and a placeholder replaces its
-result, so pairs are never split. Lines of a failure and words of the user stay verbatim. Restored content is shortened
-only if several of its pages together would not fit the window. Old pictures of tool results are removed first, the
-user's last. The line on how to restore is added when the original is stored.
+Calls stay, so that each call has its result. Lines of a failure and words of the user stay verbatim. Content that the
+agent looked up is shortened only if several pages of it would not fit together. The text says how to restore the
+original.
 """
 
 from __future__ import annotations
@@ -31,27 +31,29 @@ from planner.reading.messages import Block, History, Turn, blocks, plain_message
 from planner.settings import RESTORE_TOOL, PlanSettings, bare_tool_name
 
 WORTH_SHARE, NEW_SHARE = 0.75, 0.5
-"""Shares for a compaction that is requested soon after the last one. If the goal would leave more than the first share
-of the present list, it becomes the size that the last plan left plus the second share of what was added since."""
+"""Shares for a plan that is requested soon after the last one, when there is little to remove. If the goal would leave
+more than the first share of the present list, it becomes the size that the last plan left plus the second share of what
+was added since."""
 FLOOR_SHARE = 0.4
 """Largest share of a small window that `PlanTurns.floor_tokens` may take."""
 KEPT_SHARE = 0.25
 """Largest share of a small window that the newest messages may keep, whatever a preset's constant is."""
 FULL_SHARE, LEAST_SHARE = 0.9, 0.05
-"""Shares of the room if the live tail is long. The tail and the rest of the view together may fill the first share; the
-rest always has the second."""
+"""Shares of the room if the newest, unanswered messages are long. These and the other messages may together fill the
+first share; the other messages always have the second."""
 PREVIEW_SHARE = 0.08
 """Largest length of a preview in characters for each token of the limit, so that a small window shows less."""
 LOOK_UP_TOOLS = frozenset((RESTORE_TOOL, "search_context"))
-"""Names of the tools that return removed content, in pages of which each fits the window."""
+"""Names of the tools by which the agent reads removed content."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """State of a session for a tier."""
+    """Data about a session that a tier reads: history, sent list, sizes and limits."""
 
     tracker: HistoryTracker
     frame: Frame
+    """Difference between the history and the list that would be sent now."""
     gauge: Gauge
     tokens: int
     """Tokens of the whole prompt as it would be sent now."""
@@ -59,36 +61,38 @@ class Situation:
     new_from: int
     """Index in the history of the first message that was not sent yet."""
     make_plan: Callable[..., CompactionPlan]
-    """`Planning.make` of the session, which asks its planner or the rules."""
+    """Function that makes a plan (`Planning.make` of the session)."""
     settings: PlanSettings
-    """Settings of plans, including the agent's model, its window and its tools."""
+    """Settings of plans, with the agent's model, its window and its tools."""
     focus: str = ""
+    """Text for the planner on what matters most now."""
     load: Load = field(default_factory=Load)
-    """Pictures and bytes of the messages as they would be sent now."""
+    """Number of pictures, and bytes, of the messages as they would be sent now."""
     limits: MediaLimits = field(default_factory=MediaLimits)
+    """Largest number of pictures, and of bytes, that a request may have."""
     carried_tokens: Callable[[], int] = int
-    """Function that counts the tokens to repeat after a plan: files, lists, rules."""
+    """Function that counts the tokens of the text repeated after a plan: files, lists, rules."""
 
     @property
     def room_tokens(self) -> int:
-        """Tokens available for messages, after system and tools."""
+        """Tokens that remain for messages, after system prompt and tools."""
         return self.gauge.room_tokens(self.limit_tokens)
 
     def preview_characters(self, characters: int) -> int:
-        """Return the length of a preview in this window, at most `characters`."""
+        """Return the length of a preview of `characters`, made shorter for a small window."""
         return min(characters, int(self.limit_tokens * PREVIEW_SHARE))
 
     def is_look_up(self, result: Result) -> bool:
-        """Return True if `result` is an answer of a tool that returns removed content."""
+        """Return True if `result` is removed content that the agent looked up."""
         tool = result.call.name
         return bare_tool_name(tool) in LOOK_UP_TOOLS or tool == (self.settings.restore_tool or RESTORE_TOOL)
 
     def visible_results(self) -> list[Result]:
-        """Return the tool results that are still sent whole, oldest first."""
+        """Return the tool results that are sent whole, oldest first."""
         return [result for result in self.tracker.results if self._is_visible(result)]
 
     def arrived(self) -> list[Result]:
-        """Return the results that were not sent yet, without removed content that the agent looked up.
+        """Return the new results, which were not sent yet, except removed content that the agent looked up.
 
         Takes time in proportion to the number of new results.
         """
@@ -96,42 +100,48 @@ class Situation:
         return [result for result in new if self._is_visible(result) and not self.is_look_up(result)]
 
     def _is_visible(self, result: Result) -> bool:
+        """Return True if the sent list has `result` whole: not in the compacted part, and not replaced."""
         return result.message >= self.frame.start and result.place not in self.frame.placeholders
 
 
 Tier = Callable[[Situation], Edits | None]
-"""Function from a situation to edits, named in the log by ``__name__`` or a ``name`` attribute."""
+"""Function that returns the changes it wants in a situation; None if there is nothing to do. The log shows its
+``__name__``, or its `name` attribute."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanTurns:
-    """Tier that plans: the planner ranks the turns, and each is kept, summarized, referenced or dropped to fit.
+    """Tier that plans: each turn is kept, summarized, replaced by a reference or dropped, until the list is small
+    enough.
 
-    Numbers count messages without the live tail, system and tools.
+    Numbers count messages without the newest, unanswered ones, and without system prompt and tools.
     """
 
     target_share: float = 0.25
-    """Share of the room for messages that is left."""
+    """Share of the room for messages that a plan leaves."""
     history_share: float = 0.0
-    """Share of the whole history that is left, if that is less; 0: not used."""
+    """Share of the whole history that a plan leaves, if that is less; 0: not used."""
     target_tokens: int = 0
-    """Largest number of tokens that are left; 0: no such limit."""
+    """Largest number of tokens that a plan leaves; 0: no such limit."""
     floor_tokens: int = 0
     """Smallest goal in tokens; in a small window at most `FLOOR_SHARE` of the room."""
     keep_last_messages: int = 0
-    """Number of newest messages that do not change."""
+    """Number of newest messages that the plan does not change."""
     keep_last_tokens: int = 0
-    """Tokens of the newest turns that do not change; at most `KEPT_SHARE` of the room."""
+    """Tokens of the newest turns that the plan does not change; at most `KEPT_SHARE` of the room."""
     keep_user_words: bool = False
     """True if only the user's messages are kept by `keep_last_tokens`."""
     max_freed_tokens: int = 0
-    """Largest number of tokens freed in one round; 0: no limit."""
+    """Largest number of tokens that one plan frees; 0: no limit."""
     rules_only: bool = False
+    """True if no model is asked."""
     name: str = "plan"
 
     def goal_tokens(self, room_tokens: int, history_tokens: int) -> int:
-        """Return the tokens that a plan should leave of a history of `history_tokens`, without the live tail, if
-        `room_tokens` are available for messages."""
+        """Return the tokens that a plan should leave of a history of `history_tokens`.
+
+        `room_tokens`: tokens available for messages. The newest, unanswered messages count in neither number.
+        """
         floor = min(self.floor_tokens, int(room_tokens * FLOOR_SHARE))
         share = int(room_tokens * self.target_share)
         if self.history_share:
@@ -140,34 +150,36 @@ class PlanTurns:
         return min(share, self.target_tokens) if self.target_tokens else share
 
     def __call__(self, situation: Situation) -> Edits | None:
-        """Plan the whole history, originals and all."""
+        """Plan the whole history, with the originals of what an earlier plan removed."""
         analysis = situation.tracker.analysis
-        kept = self._kept(situation, analysis.history)
+        kept = self._turns_to_keep(situation, analysis.history)
         target = self.target_tokens_for(situation)
         plan = situation.make_plan(analysis, target, situation.focus, rules_only=self.rules_only)
-        plan = _keeping(plan, plan.bound_analysis or analysis, kept)
+        plan = _plan_that_keeps(plan, plan.bound_analysis or analysis, kept)
         undecided_from = len(situation.tracker) - self.keep_last_messages if self.keep_last_messages else None
-        return Edits(f"{_counts(plan)}, {_author(plan.provenance)}", plan=plan, undecided_from=undecided_from)
+        return Edits(
+            f"{_strategy_counts(plan)}, {_author_text(plan.provenance)}", plan=plan, undecided_from=undecided_from
+        )
 
     def target_tokens_for(self, situation: Situation) -> int:
-        """Return the target for the planner, in tokens of the counter.
+        """Return the size that the planner should reach, in tokens of our counter.
 
-        That is the goal and the live tail, without the text that is repeated after the plan.
+        That is the goal and the newest, unanswered messages, without the text that is repeated after the plan.
         """
-        room, gauge, tracker = situation.room_tokens, situation.gauge, situation.tracker
-        live = gauge.of_messages(sum(tracker.counted[tracker.live_start :]))
-        older = max(0, situation.tokens - gauge.prompt(0) - live)
-        goal = self.goal_tokens(room, gauge.of_messages(tracker.tokens))
-        if goal > older * WORTH_SHARE:
-            new = gauge.of_messages(sum(tracker.counted[situation.frame.start : tracker.live_start]))
-            goal = min(goal, older - int(new * (1 - NEW_SHARE)))
+        room_tokens, gauge, tracker = situation.room_tokens, situation.gauge, situation.tracker
+        live_tokens = gauge.of_messages(sum(tracker.counted[tracker.live_start :]))
+        older_tokens = max(0, situation.tokens - gauge.prompt(0) - live_tokens)
+        goal_tokens = self.goal_tokens(room_tokens, gauge.of_messages(tracker.tokens))
+        if goal_tokens > older_tokens * WORTH_SHARE:
+            new_tokens = gauge.of_messages(sum(tracker.counted[situation.frame.start : tracker.live_start]))
+            goal_tokens = min(goal_tokens, older_tokens - int(new_tokens * (1 - NEW_SHARE)))
         if self.max_freed_tokens:
-            goal = max(goal, older - self.max_freed_tokens)
-        goal = min(goal, max(int(room * LEAST_SHARE), int(room * FULL_SHARE) - live))
-        return max(1, gauge.countable(goal + live) - situation.carried_tokens())
+            goal_tokens = max(goal_tokens, older_tokens - self.max_freed_tokens)
+        goal_tokens = min(goal_tokens, max(int(room_tokens * LEAST_SHARE), int(room_tokens * FULL_SHARE) - live_tokens))
+        return max(1, gauge.countable(goal_tokens + live_tokens) - situation.carried_tokens())
 
-    def _kept(self, situation: Situation, history: History) -> set[str]:
-        """Return the ids of the newest turns that the preset keeps, whatever the planner decides."""
+    def _turns_to_keep(self, situation: Situation, history: History) -> set[str]:
+        """Return the ids of the newest turns that the preset keeps whole, whatever the planner decides."""
         counted, last = situation.tracker.counted, len(situation.tracker)
         kept = {turn.id for turn in history.turns if turn.stop > last - self.keep_last_messages}
         left = min(self.keep_last_tokens, situation.gauge.countable(situation.room_tokens * KEPT_SHARE))
@@ -189,29 +201,30 @@ class SnipMiddle:
     keep_first: int = 3
     keep_last: int = 47
     batch_messages: int = 10
-    """Number of further messages before the next removal, as each removal bills the later messages again."""
+    """Number of further messages before the next removal, because each removal makes the provider bill the later
+    messages again."""
     name: str = "snip"
 
     def __call__(self, situation: Situation) -> Edits | None:
-        """Remove the middle if the list has too many messages."""
+        """Remove the middle of the list if it has too many messages."""
         sent = len(situation.frame.head) + len(situation.tracker) - situation.frame.start
         if sent <= self.over_messages + self.batch_messages:
             return None
         tail = len(situation.tracker) - self.keep_last
         plan = _positional_plan(situation, self.name, lambda turn: turn.start < self.keep_first or turn.stop > tail)
-        return Edits(f"{_counts(plan)}, by place", plan=plan, undecided_from=0)
+        return Edits(f"{_strategy_counts(plan)}, by place", plan=plan, undecided_from=0)
 
 
 @dataclass(frozen=True, slots=True)
 class RetreatHead:
-    """Tier of last resort that removes the oldest turns until the rest fits."""
+    """Tier of last resort that removes the oldest turns until the others fit."""
 
     goal_share: float = 0.5
     """Share of the room for messages that is left."""
     name: str = "retreat"
 
     def __call__(self, situation: Situation) -> Edits | None:
-        """Drop turns from the front until the rest is within the goal."""
+        """Drop the oldest turns until the others are within the goal."""
         tracker = situation.tracker
         goal = situation.gauge.countable(situation.room_tokens * self.goal_share)
         fitting = sum(size <= goal for size in accumulate(reversed(tracker.counted)))  # messages from the end
@@ -219,11 +232,12 @@ class RetreatHead:
         if border == 0:
             return None
         plan = _positional_plan(situation, self.name, lambda turn: turn.start >= border)
-        return Edits(f"{_counts(plan)}, oldest first", plan=plan, undecided_from=0)
+        return Edits(f"{_strategy_counts(plan)}, oldest first", plan=plan, undecided_from=0)
 
 
-def _keeping(plan: CompactionPlan, analysis: Analysis, kept: Collection[str]) -> CompactionPlan:
-    """Return `plan` with the turns `kept`, checked again by the guards; `plan` itself if it keeps them already."""
+def _plan_that_keeps(plan: CompactionPlan, analysis: Analysis, kept: Collection[str]) -> CompactionPlan:
+    """Return `plan` changed to keep the turns `kept`, and checked again by the guards. If it keeps them already, it is
+    returned as it is."""
     if all(decision.strategy == "keep" for decision in plan.turns if decision.turn_id in kept):
         return plan
     turns = tuple(
@@ -234,7 +248,7 @@ def _keeping(plan: CompactionPlan, analysis: Analysis, kept: Collection[str]) ->
 
 
 def _positional_plan(situation: Situation, planner: str, stays: Callable[[Turn], bool]) -> CompactionPlan:
-    """Return a plan that keeps the live tail and the turns for which `stays` is true, and drops all others."""
+    """Return a plan that keeps the turns for which `stays` is true and the unanswered ones, and drops all others."""
     analysis, settings = situation.tracker.analysis, situation.settings
 
     def decision(turn: Turn) -> TurnDecision:
@@ -256,13 +270,14 @@ def _positional_plan(situation: Situation, planner: str, stays: Callable[[Turn],
     return check_plan(plan, analysis)
 
 
-def _author(provenance: Provenance) -> str:
-    """Return the name of a plan's planner; for the rules also why no model planned, if one could have."""
+def _author_text(provenance: Provenance) -> str:
+    """Return who made a plan, as text; for the rules also why no model planned, if one could have."""
     notes = "; ".join(provenance.notes) if provenance.planner == "rules" else ""
     return f"by {provenance.planner}" + (f" ({notes})" if notes else "")
 
 
-def _counts(plan: CompactionPlan) -> str:
+def _strategy_counts(plan: CompactionPlan) -> str:
+    """Return the number of turns for each strategy, as text: ``3 keep, 12 drop``."""
     counts = Counter(decision.strategy for decision in plan.turns)
     return ", ".join(f"{count} {strategy}" for strategy, count in counts.items())
 
@@ -270,18 +285,18 @@ def _counts(plan: CompactionPlan) -> str:
 TEXT_ROOM_SHARE = 0.2
 """Share of the limit that stays free for later messages when a user's own text is cut to fit."""
 SMALL_WINDOW_SHARE = 0.8
-"""Largest share of the room for messages, whatever a preset's constant is: more would not fit a small window."""
+"""Largest share of the room that new results may fill, whatever a preset's constant is."""
 RESTORE_LINE_TOKENS = 40
-"""Largest size of the line on how to restore a result."""
+"""Largest size of the line that says how to restore a result."""
 TAIL_SHARE = 0.25
 """Share of a preview that shows the end of a result, where errors mostly are."""
 LEAST_LEFT_OUT = 200
-"""Smallest number of characters that are worth a mark that they are missing."""
+"""Smallest number of characters for which it is worth to leave them out, with a mark in their place."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoteLarge:
-    """Tier that leaves previews of large new results, whose originals are stored.
+    """Tier that replaces large new results by previews; the originals are stored.
 
     It shortens every result over `over_tokens`. In the newest message it also shortens the largest results, until the
     others have at most `characters` together and fit the window.
@@ -294,8 +309,8 @@ class DemoteLarge:
     name: str = "demote_large"
 
     def __call__(self, situation: Situation) -> Edits | None:
-        """Shorten new results."""
-        demoted, newest = list[Result](), len(situation.tracker) - 1
+        """Replace new results that are too large by previews."""
+        too_large, newest = list[Result](), len(situation.tracker) - 1
         room = situation.room_tokens * SMALL_WINDOW_SHARE
         tokens_left, characters_left = room, self.characters
         for result in sorted(situation.arrived(), key=lambda result: result.tokens):
@@ -303,20 +318,21 @@ class DemoteLarge:
             is_newest = result.message == newest
             fits = not is_newest or (tokens <= tokens_left and characters <= characters_left)
             if tokens > min(self.over_tokens, room) or not fits:
-                demoted.append(result)
+                too_large.append(result)
             elif is_newest:
                 tokens_left, characters_left = tokens_left - tokens, characters_left - characters
-        most = situation.preview_characters(self.preview_characters)
-        made = {result.place: _preview(situation.tracker, result, most) for result in demoted}
-        return _replaced(made, "large results")
+        characters_shown = situation.preview_characters(self.preview_characters)
+        previews = {result.place: _preview(situation.tracker, result, characters_shown) for result in too_large}
+        return _edits_of(previews, "large results")
 
 
 @dataclass(frozen=True, slots=True)
 class FitNewest:
-    """Tier of last resort, which also shortens the live tail if the prompt would not fit the window otherwise.
+    """Tier of last resort that also shortens the newest, unanswered messages, because the prompt would not fit
+    otherwise.
 
-    It shortens results first, beginning with the largest; content that the agent looked up comes last. Then it cuts the
-    middle of text that a user pasted, and of long lines in the compacted part.
+    It first shortens results, the largest first, but content that the agent looked up last. Then it cuts the middle of
+    text that a user pasted, and of long lines in the compacted part.
     """
 
     preview_characters: int = 2_000
@@ -324,22 +340,22 @@ class FitNewest:
 
     def __call__(self, situation: Situation) -> Edits | None:
         """Shorten large content until the prompt is within the limit."""
-        over, tracker = situation.tokens - situation.limit_tokens, situation.tracker
-        least, made = situation.preview_characters(self.preview_characters), dict[Place, str]()
+        tokens_over, tracker = situation.tokens - situation.limit_tokens, situation.tracker
+        least_characters, replacements = situation.preview_characters(self.preview_characters), dict[Place, str]()
         results = [result for result in situation.visible_results() if result.message >= tracker.live_start]
         for result in sorted(results, key=lambda result: (situation.is_look_up(result), -result.tokens)):
-            if over > 0 and (preview := _preview(tracker, result, least)):
-                made[result.place] = preview
+            if tokens_over > 0 and (preview := _preview(tracker, result, least_characters)):
+                replacements[result.place] = preview
                 left = tracker.counter.text(preview) + RESTORE_LINE_TOKENS
-                over -= situation.gauge.of_messages(result.tokens - left)
-        over += int(situation.limit_tokens * TEXT_ROOM_SHARE) if over > 0 else 0
+                tokens_over -= situation.gauge.of_messages(result.tokens - left)
+        tokens_over += int(situation.limit_tokens * TEXT_ROOM_SHARE) if tokens_over > 0 else 0
         for place, text in sorted(_user_texts(situation), key=lambda item: -len(item[1])):
-            shown, freed = _cut_text(situation, text, over, least)
+            shown, freed = _cut_text(situation, text, tokens_over, least_characters)
             if freed:
-                made[place] = shown
-                over -= freed - situation.gauge.of_messages(RESTORE_LINE_TOKENS)
-        head = _cut_head(situation, over, least)
-        edits = _replaced(made, "texts: would not fit the window otherwise")
+                replacements[place] = shown
+                tokens_over -= freed - situation.gauge.of_messages(RESTORE_LINE_TOKENS)
+        head = _cut_head(situation, tokens_over, least_characters)
+        edits = _edits_of(replacements, "texts: would not fit the window otherwise")
         if head == situation.frame.head:
             return edits
         return replace(edits or Edits("compacted part cut: would not fit the window otherwise"), head=head)
@@ -355,12 +371,12 @@ def _user_texts(situation: Situation) -> Iterator[tuple[Place, str]]:
                     yield (at, number), str(block.get("text", ""))
 
 
-def _cut_text(situation: Situation, text: str, over: int, least: int, *, by_line: bool = False) -> tuple[str, int]:
-    """Return `text` without `over` tokens in its middle, and the number of freed tokens.
-
-    At least `least` characters of both ends remain. `by_line`: each line is cut to `least` characters, as in the notes
-    of a compacted part.
-    """
+def _cut_text(
+    situation: Situation, text: str, over: int, least_characters: int, *, by_line: bool = False
+) -> tuple[str, int]:
+    """Cut `over` tokens from the middle of `text`; return the shorter text and the number of freed tokens. Both ends
+    keep at least `least_characters` together. `by_line`: cut each line to `least_characters` instead, as fits the notes
+    of a compacted part."""
 
     def tokens(text: str) -> int:
         return situation.gauge.of_messages(situation.tracker.counter.text(text))
@@ -368,69 +384,69 @@ def _cut_text(situation: Situation, text: str, over: int, least: int, *, by_line
     if over <= 0:
         return text, 0
     if by_line:
-        shown = "\n".join(_both_ends(line, least) for line in text.split("\n"))
+        shown = "\n".join(_both_ends(line, least_characters) for line in text.split("\n"))
     else:
-        shown = _both_ends(text, max(least, int(len(text) * (1 - over / max(1, tokens(text))))))
+        shown = _both_ends(text, max(least_characters, int(len(text) * (1 - over / max(1, tokens(text))))))
     return shown, max(0, tokens(text) - tokens(shown))
 
 
-def _cut_head(situation: Situation, over: int, least: int) -> tuple[object, ...]:
-    """Return the messages of the compacted part with the user's texts and the notes cut by `over` tokens in all."""
-    cut: list[object] = []
+def _cut_head(situation: Situation, over: int, least_characters: int) -> tuple[object, ...]:
+    """Return the messages of the compacted part, with the user's texts and the notes cut by `over` tokens in all."""
+    new_head: list[object] = []
     for message in situation.frame.head:
         plain = plain_message(message)
         content = list(blocks(plain))
         for at, block in enumerate(content):
             if plain["role"] == "user" and block["type"] == "text":
                 text = str(block.get("text", ""))
-                shown, freed = _cut_text(situation, text, over, least, by_line="<compacted" in text)
+                shown, freed = _cut_text(situation, text, over, least_characters, by_line="<compacted" in text)
                 content[at], over = ({**block, "text": shown} if freed else block), over - freed
-        cut.append(message if content == blocks(plain) else {**plain, "content": content})
-    return tuple(cut)
+        new_head.append(message if content == blocks(plain) else {**plain, "content": content})
+    return tuple(new_head)
 
 
 @dataclass(frozen=True, slots=True)
 class ClearResults:
-    """Tier that replaces old results by a line that describes them, and keeps the newest."""
+    """Tier that replaces old tool results by a line that describes them, and keeps the newest ones."""
 
     keep_last: int = 3
     """Number of newest results (of `kinds`) to keep."""
     protect_tokens: int = 0
     """Size of the newest part of the history in which all results are kept, too."""
     over_tokens: int = 0
-    """Size of a result in tokens; only a larger one is worth a placeholder."""
+    """Size in tokens of the smallest results that are replaced."""
     over_characters: int = 0
-    """Length of a result in characters; only a longer one is worth a placeholder."""
+    """Length in characters of the shortest results that are replaced."""
     kinds: frozenset[CallKind] = frozenset()
     """Kinds of calls whose results may be removed; empty for all kinds."""
     min_free_tokens: int = 0
-    """Smallest saving for which results are cleared."""
+    """Smallest saving for which results are replaced."""
     preview_characters: int = 0
-    """Length of each preview; 0 leaves only the lines that must stay."""
+    """Length of each preview; 0 shows only the lines that must stay, such as errors."""
     name: str = "clear_results"
 
     def __call__(self, situation: Situation) -> Edits | None:
-        """Clear old results."""
+        """Replace old results by a line each."""
         tracker = situation.tracker
-        known = [result for result in tracker.results if not self.kinds or result.call.kind in self.kinds]
-        newest = {result.place for result in known[-self.keep_last :]} if self.keep_last else set()
-        may_go = {result.place for result in situation.visible_results()} - newest
-        border, least = self._border(situation), max(self.over_characters, self.preview_characters)
+        of_kinds = [result for result in tracker.results if not self.kinds or result.call.kind in self.kinds]
+        newest = {result.place for result in of_kinds[-self.keep_last :]} if self.keep_last else set()
+        removable = {result.place for result in situation.visible_results()} - newest
+        border, least_characters = self._border(situation), max(self.over_characters, self.preview_characters)
         old = [
             result
-            for result in known
-            if result.place in may_go
+            for result in of_kinds
+            if result.place in removable
             and result.message < border
             and result.tokens > self.over_tokens
-            and len(result.text) > least
+            and len(result.text) > least_characters
         ]
         if not old or sum(result.tokens for result in old) < self.min_free_tokens:
             return None
-        made = {result.place: _preview(tracker, result, self.preview_characters) for result in old}
-        return _replaced(made, "old results")
+        previews = {result.place: _preview(tracker, result, self.preview_characters) for result in old}
+        return _edits_of(previews, "old results")
 
     def _border(self, situation: Situation) -> int:
-        """Return the index of the first protected message; the live tail is always protected."""
+        """Return the index of the first message whose results stay; those without an answer always stay."""
         tracker = situation.tracker
         border = min(len(tracker) - 1, tracker.live_start)
         left = self.protect_tokens - sum(tracker.counted[border:])
@@ -442,13 +458,13 @@ class ClearResults:
 
 @dataclass(frozen=True, slots=True)
 class StubRereads:
-    """Tier that answers a repeated call by a stub, if the same answer is still visible from an earlier call."""
+    """Tier that replaces the result of a repeated call by a note, if an equal earlier result is still sent."""
 
     over_characters: int = 400
     name: str = "stub_rereads"
 
     def __call__(self, situation: Situation) -> Edits | None:
-        """Replace new results by stubs."""
+        """Replace new results that repeat an earlier one by notes."""
         stubbed: dict[Place, str] = {}
         for result in situation.arrived():
             if len(result.text) <= self.over_characters:
@@ -458,25 +474,23 @@ class StubRereads:
             if first.place < result.place:
                 turn_id = situation.tracker.turn_id(first.message)
                 stubbed[result.place] = f"[Unchanged: the same result as in {turn_id}, above]"
-        return _replaced(stubbed, "unchanged re-reads")
+        return _edits_of(stubbed, "unchanged re-reads")
 
 
-def _replaced(texts: dict[Place, str], what: str) -> Edits | None:
-    """Return edits that replace content by these `texts`, except by empty ones; None if all are empty."""
+def _edits_of(texts: dict[Place, str], what: str) -> Edits | None:
+    """Return edits that replace content by these `texts`, without the empty ones; None if all are empty."""
     shorter = {place: text for place, text in texts.items() if text}
     return Edits(f"{len(shorter)} {what}", placeholders=shorter) if shorter else None
 
 
 def _preview(tracker: HistoryTracker, result: Result, characters: int) -> str:
     """Return the first and last lines of a result, `characters` in all, with all lines that must stay between them.
-
-    With 0 `characters`, a line that describes the call replaces the first and last lines. Empty if the preview saves no
-    tokens.
-    """
+    With 0 `characters`, a line that names the tool replaces the first and last lines. Return an empty text if the
+    preview would save no tokens."""
     tail_characters = int(characters * TAIL_SHARE)
-    lines, pinned = _lines(tracker, result)
-    head = _taken(lines, characters - tail_characters)
-    tail = _taken(lines[::-1], tail_characters)
+    lines, pinned = _result_lines(tracker, result)
+    head = _fitting_lines(lines, characters - tail_characters)
+    tail = _fitting_lines(lines[::-1], tail_characters)
     shown = with_gaps([line for line in lines if line.number in head | tail | pinned])
     if characters:
         size = f"[{len(result.text):,} characters in all]" if result.text else "[no text]"
@@ -488,57 +502,58 @@ def _preview(tracker: HistoryTracker, result: Result, characters: int) -> str:
 
 def _both_ends(text: str, characters: int) -> str:
     """Return both ends of `text`, `characters` in all, with a mark for the gap; `text` itself if the gap is small."""
-    left, tail = len(text) - characters, int(characters * TAIL_SHARE)
-    if left < LEAST_LEFT_OUT:
+    left_out, tail = len(text) - characters, int(characters * TAIL_SHARE)
+    if left_out < LEAST_LEFT_OUT:
         return text
-    return f"{text[: characters - tail]} … {left:,} characters left out, in the store … {text[-tail:]}"
+    return f"{text[: characters - tail]} … {left_out:,} characters left out, in the store … {text[-tail:]}"
 
 
-def _lines(tracker: HistoryTracker, result: Result) -> tuple[Sequence[Line], set[int]]:
-    """Return the lines of a result, and the numbers of those that must stay."""
+def _result_lines(tracker: HistoryTracker, result: Result) -> tuple[Sequence[Line], set[int]]:
+    """Return the lines of a result, and the numbers of those that must stay: of a failure, or of the user's words."""
     turn = tracker.history.by_id[tracker.turn_id(result.message)]
-    read = tracker.analysis.evidence.by_digest[turn.digest]
-    before = sum(len(blocks(message)) for message in tracker.plain[turn.start : result.message])
-    own = [line for line in read.lines if line.block == before + result.block]
-    pinned = {*read.failure_lines, *(line.number for line in read.typed_lines)}
-    return own, pinned & {line.number for line in own}
+    evidence = tracker.analysis.evidence.by_digest[turn.digest]
+    blocks_before = sum(len(blocks(message)) for message in tracker.plain[turn.start : result.message])
+    lines = [line for line in evidence.lines if line.block == blocks_before + result.block]
+    pinned = {*evidence.failure_lines, *(line.number for line in evidence.typed_lines)}
+    return lines, pinned & {line.number for line in lines}
 
 
-def _taken(lines: Sequence[Line], characters: int) -> set[int]:
+def _fitting_lines(lines: Sequence[Line], characters: int) -> set[int]:
     """Return the numbers of as many of the first `lines` as fit in `characters`."""
     sizes = accumulate(len(line.text) + 1 for line in lines)
     return {line.number for line, size in zip(lines, sizes, strict=True) if size <= characters}
 
 
 ROOM_SHARE = 0.5
-"""Share of a limit that is filled after a removal of pictures; the rest stays free, since each removal rewrites the
-cache."""
+"""Share of a limit that is filled after pictures were removed; the rest stays free, so that removals, which make the
+provider read the list again, are rare."""
 TEXT_CHARACTERS = 2_000
 """Length of the text that remains of a result whose picture is removed."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """Block of the list that is sent, with its pictures."""
+class _PictureBlock:
+    """Block of the sent list that contains pictures."""
 
     place: Place
-    """Message and block in the history. A message of the compacted part has an index below zero."""
+    """Indices of its message and block; a message of the compacted part has an index below zero."""
     block: Block
     load: Load
     rank: tuple[int, Place]
-    """Sort key of the order of removal: tool results, then the user's pictures, then the live tail; oldest first."""
+    """Sort key for the order of removal: tool results, then the user's pictures, then unanswered messages; oldest
+    first."""
 
 
 def fit_pictures(situation: Situation) -> Edits | None:
-    """Remove pictures until the request is within the limits; None if it already is, or if there are none to remove."""
+    """Remove pictures until the request has as few as the provider accepts; None if there is nothing to remove."""
     limits, load, tracker, frame = situation.limits, situation.load, situation.tracker, situation.frame
     if limits.excess(load) <= 1:
         return None
     held = [
-        *_held(frame.head, -len(frame.head), situation),
-        *_held(tracker.plain[frame.start :], frame.start, situation),
+        *_picture_blocks(frame.head, -len(frame.head), situation),
+        *_picture_blocks(tracker.plain[frame.start :], frame.start, situation),
     ]
-    gone = _to_remove(sorted(held, key=lambda one: one.rank), limits, load)
+    gone = _pictures_to_remove(sorted(held, key=lambda one: one.rank), limits, load)
     if not gone:
         return None
     texts = {one.place: _text_of(one.block) for one in gone}
@@ -547,12 +562,12 @@ def fit_pictures(situation: Situation) -> Edits | None:
     return Edits(
         f"{count} pictures: {load.images} pictures and {load.size:,} bytes are more than a request may have",
         placeholders={place: text for place, text in texts.items() if place[0] >= 0},
-        head=_without(frame.head, cut) if cut else (),
+        head=_head_with_texts(frame.head, cut) if cut else (),
     )
 
 
-def _held(messages: Sequence[object], start: int, situation: Situation) -> Iterator[_Held]:
-    """Yield the blocks with pictures in user `messages`, of which the first has the index `start` in the history."""
+def _picture_blocks(messages: Sequence[object], start: int, situation: Situation) -> Iterator[_PictureBlock]:
+    """Yield the blocks with pictures in user `messages`, the first of which has the index `start` in the history."""
     live_start, replaced = situation.tracker.live_start, situation.frame.placeholders
     for at, message in enumerate(map(plain_message, messages), start):
         for number, block in enumerate(blocks(message)):
@@ -560,20 +575,18 @@ def _held(messages: Sequence[object], start: int, situation: Situation) -> Itera
             load = sum(map(picture_load, pictures), Load())
             if load.images and message["role"] == "user":
                 of_user, is_live = block["type"] != "tool_result", at >= live_start and at >= 0
-                yield _Held((at, number), block, load, (2 * is_live + of_user, (at, number)))
+                yield _PictureBlock((at, number), block, load, (2 * is_live + of_user, (at, number)))
 
 
-def _to_remove(held: Sequence[_Held], limits: MediaLimits, load: Load) -> list[_Held]:
-    """Return the blocks of `held` to remove, so that a request with this `load` is within `limits`.
-
-    First come pictures that are too large alone, then large ones in tool results if many pictures forbid them, then the
-    others in order of their rank.
-    """
+def _pictures_to_remove(held: Sequence[_PictureBlock], limits: MediaLimits, load: Load) -> list[_PictureBlock]:
+    """Return the blocks to remove, so that a request with this `load` of pictures and bytes is within `limits`. First
+    come pictures that are too large alone, then large ones in tool results if many pictures forbid them, then the
+    others in order of their rank."""
     gone = [one for one in held if one.load.largest > limits.largest]
-    load = _less(load, gone, limits)
+    load = _load_without(load, gone, limits)
     if load.large and load.images > MANY_IMAGES:  # a request with many pictures may have no large one
         large = [one for one in held if one.load.large and one not in gone and one.block["type"] == "tool_result"]
-        gone, load = gone + large, _less(load, large, limits)
+        gone, load = gone + large, _load_without(load, large, limits)
     has_large = load.large and load.images > MANY_IMAGES  # those of the user stay, so other pictures go
     most = replace(limits, images=MANY_IMAGES) if has_large else limits
     if most.excess(replace(load, large=0)) <= 1:
@@ -582,12 +595,12 @@ def _to_remove(held: Sequence[_Held], limits: MediaLimits, load: Load) -> list[_
         if most.excess(replace(load, large=0)) <= ROOM_SHARE:
             break
         if one not in gone:
-            gone, load = [*gone, one], _less(load, [one], limits)
+            gone, load = [*gone, one], _load_without(load, [one], limits)
     return gone
 
 
-def _less(load: Load, gone: Sequence[_Held], limits: MediaLimits) -> Load:
-    """Return `load` without the blocks `gone`."""
+def _load_without(load: Load, gone: Sequence[_PictureBlock], limits: MediaLimits) -> Load:
+    """Return the number of pictures and bytes that remain of `load` without the blocks `gone`."""
     less = sum((one.load for one in gone), Load())
     size = sum(len(source_data(picture)) for one in gone for picture in pictures_in([one.block]))
     largest = 0 if less.largest > limits.largest else load.largest
@@ -603,21 +616,21 @@ def _text_of(block: Block) -> str:
     return "\n".join(filter(None, [text[:TEXT_CHARACTERS], *marks]))
 
 
-def _without(head: Sequence[object], cut: dict[Place, str]) -> tuple[object, ...]:
-    """Return `head` with each text of `cut` in place of the block at its place."""
-    made: list[object] = []
+def _head_with_texts(head: Sequence[object], cut: dict[Place, str]) -> tuple[object, ...]:
+    """Return the compacted part `head` with each text of `cut` in place of the block at its position."""
+    new_head: list[object] = []
     for at, message in enumerate(head, -len(head)):
         numbers = {number for place, number in cut if place == at}
         if not numbers:
-            made.append(message)
+            new_head.append(message)
             continue
         plain = plain_message(message)
         content = [*blocks(plain)]
         for number in numbers:
             text = f"{clean(cut[at, number])}\n[picture removed, its turn is stored]"
             content[number] = _as_text(content[number], text)
-        made.append({**plain, "content": content})
-    return tuple(made)
+        new_head.append({**plain, "content": content})
+    return tuple(new_head)
 
 
 def _as_text(block: Block, text: str) -> Block:
