@@ -1,4 +1,4 @@
-"""Evidence of turns, computed from the turns alone: words, names, failures, effects, repetition."""
+"""Evidence: what can be read from a conversation's turns without a model, such as failures, effects and repetition."""
 
 from planner.evidence.turns import Evidence, TurnEvidence, gather_evidence
 

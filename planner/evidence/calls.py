@@ -1,9 +1,9 @@
-"""Calls of a turn with their results: tool, object, whether the call only reads or acts, and how it ended.
+"""Reads an agent's tool calls and their results: tool, object, whether a call only reads or acts, and how it ended.
 
-The object of a call is what it reads or changes, such as a file. Whether a tool acts follows from its declaration, from
-the verb in its name, or from the field of work that knows it. Outcomes are read by general signs: the error flag, an
-exit code, a status in JSON, a refusal by the user. They include the lines that show why a call failed. A field of work
-may read more from calls and results of its tools.
+The object of a call is what it reads or changes, such as a file. Whether a tool acts follows from the user's
+declaration, from the verb in its name, or from the kind of work that knows it. How a call ended is read by general
+signs: the error flag, an exit code, a status in JSON, a refusal by the user; with the lines that show why it failed. A
+kind of work (a `Field`, such as programming) may read more from the calls and results of its tools.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ from planner.settings import ToolUse
 CallKind = Literal["read", "search", "write", "run", "ask", "other"]
 
 _ADDRESSES = ("file_path", "path", "filename", "file", "notebook_path", "filePath", "target_file", "uri")
-"""Names of arguments that contain the address of a call's object."""
+"""Names of arguments that contain the address of what a call reads or changes, such as a file's path."""
 _QUERIES = ("pattern", "query", "regex", "url", "prompt", "description", "question", "name", "id")
 """Names of arguments that describe what a search, question or subagent looks for, the best first."""
 ARGUMENT_CHARACTERS = 120
-"""Largest length of each argument that is shown for a call without address, command or query."""
+"""Largest length of each argument in the description of a call that has no address, command or query."""
 RECEIPT_LINES = 5
-"""Number of line breaks from which a result in plain text counts as an answer, not as the receipt of an action."""
+"""Smallest number of line breaks in a plain text result of a call that answers a question. A shorter result may be the
+receipt of an action, such as a booking."""
 RECEIPT_WIDTH = 400
-"""Width above which a result longer than its call counts as an answer, not as the receipt of an action."""
+"""Largest width (a Chinese character counts as 2) of a result that may be the receipt of an action; if the call itself
+is wider, its width counts. A longer result answers a question."""
 PART_CHARACTERS = 60
-"""Largest length of `Call.part`."""
+"""Largest length of `Call.part`, the text on which part of its object a call reads."""
 _ASK = lazy_pattern(r"(?:^|_)ask|question|user_input|exit_?plan", re.I)
 """Names of tools that ask the user: ``AskUserQuestion``, ``ask_user``, ``ExitPlanMode``; not ``Task``."""
 _KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
@@ -44,71 +46,73 @@ _KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
     (lazy_pattern(r"grep|search|find|query|rg", re.I), "search"),
     (lazy_pattern(r"read|view|open|cat|show|fetch|get|list|ls|glob", re.I), "read"),
 )
-"""Patterns of the verbs in tools' names, with the kind that each shows; the first match counts."""
+"""Patterns of verbs in tools' names, each with the kind of call that it shows; the first match counts."""
 _DECLARED: Mapping[str, CallKind] = {"reads": "read", "acts": "other"}
-"""Kind of a tool by its declared effect."""
+"""Kind of a tool's calls by what the user declared about the tool."""
 _SUBAGENT = lazy_pattern(r"^(?:Task(?:_?Output)?$|Agent|dispatch_agent|spawn_agent|subagent)", re.I)
 """Names of tools that return another agent's report: ``Task``, ``TaskOutput``; not ``TaskUpdate``, ``create_task``."""
 _COMMAND_OUTPUT = "<task_type>local_bash</task_type>"
-"""Text in a result of Claude Code's ``TaskOutput`` that is the output of a command, not an agent's report."""
+"""Mark of a result of Claude Code's tool ``TaskOutput`` which is the output of a command, not an agent's report."""
 _NOTING = lazy_pattern(r"todo|plan|task|think", re.I)
-"""Names of tools with which an agent writes notes for itself."""
+"""Names of tools with which an agent writes notes for itself, so that they change nothing in the outside world."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallReading:
-    """Meaning of a call, as far as its tool's name and its arguments show it."""
+    """Meaning of a tool call, as far as the tool's name and the arguments show it."""
 
     kind: CallKind = "other"
     path: str = ""
-    """Address of the call's object, such as a file or a page; empty without one."""
+    """Address of what the call reads or changes, such as a file or a page; empty without one."""
     command: str = ""
     """Text of the command that the call runs; empty without one."""
     objects: str = ""
-    """Addresses of several objects of the call, joined by commas."""
+    """Addresses of what the call reads or changes, joined by commas, if there are several; else empty."""
     lead: str = ""
     """Beginning of the command that only sets where it runs, such as ``cd app &&``."""
     tried: str = ""
     """Words that distinguish this attempt from others on the same object, such as the first new line of an edit."""
     removes: tuple[str, ...] = ()
-    """Names of the arguments with text that the call removes."""
+    """Names of the arguments that hold text which the call removes, such as ``old_string``."""
     adds: tuple[str, ...] = ()
-    """Names of the arguments with text that the call adds."""
+    """Names of the arguments that hold text which the call adds, such as ``new_string``."""
     is_whole: bool = False
-    """True if the call replaces the whole content of its object."""
+    """True if the call replaces the whole content of its object, such as a file."""
     is_local: bool = False
-    """True if the call changes only the agent's own work, nothing in the outside world."""
+    """True if the call changes only the agent's own work, such as files, and nothing in the outside world."""
     starts_anew: bool = False
     """True if the call changes so much that the same calls may return something else after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a turn and its result, if it has one."""
+    """One tool call of the agent, and its result if it has one."""
 
     name: str
+    """Name of the tool."""
     input: dict[str, Any]
+    """Arguments of the call."""
     block: int
-    """Index of the call among the turn's blocks."""
+    """Index of the call among the content blocks of the turn."""
     result_block: int | None
-    """Index of the result among the turn's blocks."""
+    """Index of the result among the content blocks of the turn; None without a result."""
     result: Block | None
     number: int = 0
     """Index of the call among the turn's calls, from 0."""
     use: ToolUse | None = None
-    """Declaration of its tool; None without one."""
+    """User's declaration of what the tool does; None without one."""
     reading: CallReading = CallReading()
     kind: CallKind = field(init=False)
-    """Kind of action: by the tool's declaration if there is one, else by its name and arguments."""
+    """Kind of action: by the user's declaration of the tool if there is one, else by its name and arguments."""
     path: str = field(init=False)
-    """Address of the call's object; empty without one."""
+    """Address of what the call reads or changes, such as a file; empty without one."""
     command: str = field(init=False)
     """Text of the command that the call runs; empty without one."""
     identity: bytes = field(init=False)
-    """Digest of the tool's name and the input, 64 bits, equal in every process."""
+    """Digest of the tool's name and the input (64 bits), by which equal calls are found."""
 
     def __post_init__(self) -> None:
-        """Compute the fields that follow from others."""
+        """Compute the attributes that follow from others, once, as they are read often."""
         name_and_input = f"{self.name} {to_json(self.input)}".encode("utf-8", "surrogatepass")
         object.__setattr__(self, "kind", self.reading.kind if self.use is None else _DECLARED[self.use.effect])
         object.__setattr__(self, "path", self.reading.path)
@@ -117,12 +121,13 @@ class Call:
 
     @property
     def is_report(self) -> bool:
-        """True if the result is another agent's report: its words of success and failure are not about the call."""
+        """True if the result is the report of another agent. Its words of success and failure are not about this
+        call."""
         return bool(_SUBAGENT.match(self.name)) and _COMMAND_OUTPUT not in self.text[:1_000]
 
     @property
     def part(self) -> str:
-        """Numeric arguments by which a read selects a part of its object: ``offset 10 limit 20``; else empty."""
+        """Part of its object that a reading call selects by numbers: ``offset 10 limit 20``; empty if it reads all."""
         if not self.path or self.kind != "read":
             return ""
         parts = " ".join([f"{key} {value}" for key, value in self.input.items() if _is_range(value)])
@@ -130,7 +135,8 @@ class Call:
 
     @property
     def may_act(self) -> bool:
-        """True unless the call's kind or name shows that it only reads, or changes only the agent's own work."""
+        """True if the call could change the outside world. False if its kind or name shows that it only reads, or that
+        it changes only the agent's own work."""
         changes = self.kind == "other" or (self.kind == "write" and not self.path)
         return changes and not (self.is_report or self.reading.is_local or _NOTING.search(self.name))
 
@@ -138,8 +144,8 @@ class Call:
     def acts(self) -> bool:
         """True if the call changes the outside world: ``refund_order 17``.
 
-        The tool's declaration decides. Without one, a call that may act acts if the name of its tool has a verb of
-        change, and also if its result is short enough to be a receipt.
+        The user's declaration of the tool decides. Without one, a call that could act does so if the tool's name has a
+        verb of change, or if the result is short enough to be a receipt.
         """
         if self.use is not None:
             return self.use.effect == "acts"
@@ -147,7 +153,8 @@ class Call:
 
     @property
     def _is_answer(self) -> bool:
-        """True if the result is too much for a receipt: a list, many lines, or a long text."""
+        """True if the result is too long to be the receipt of an action: a list, many lines, or a long text. Then the
+        call only asked for something."""
         text = self.text
         parsed = parsed_result(text)
         parts = list(parsed.values()) if isinstance(parsed, dict) else [parsed]
@@ -157,7 +164,7 @@ class Call:
 
     @property
     def subject(self) -> str:
-        """Description of the call in one line: its address, command or query, or else its arguments."""
+        """Description of the call on one line: its path, command or query, or else its arguments."""
         asks = self.kind in ("search", "ask") or self.is_report
         query = argument(self.input, _QUERIES) if asks else ""
         text = self.path or self.reading.objects or self.command or query or self._arguments
@@ -165,13 +172,13 @@ class Call:
 
     @property
     def head_subject(self) -> str:
-        """Value of `subject` without the words that only set where a command runs."""
+        """Description of the call on one line, without words that only set where a command runs (``cd app &&``)."""
         return self.subject.removeprefix(self.reading.lead)
 
     @property
     def _arguments(self) -> str:
-        """Arguments in one line, with their names if there are several. Lists and objects are left out. If the tool's
-        declaration names the arguments of its object, only these are shown."""
+        """Arguments of the call on one line, with their names if there are several. Lists and objects are left out. If
+        the user declared which arguments name the tool's object, only these are shown."""
         keys = self.use.object_arguments if self.use is not None else ()
         shown = {key: self.input[key] for key in keys if key in self.input} or self.input
         plain = {key: str(value) for key, value in shown.items() if isinstance(value, str | int | float)}
@@ -180,34 +187,35 @@ class Call:
 
     @property
     def sought(self) -> str:
-        """Query of a search in one line; empty for other calls."""
+        """Query of a search on one line; empty for other calls."""
         return " ".join(argument(self.input, _QUERIES).split()) if self.kind == "search" else ""
 
     @property
     def attempt(self) -> str:
-        """Value of `subject`, with the query of a search or the words that distinguish this attempt from others."""
+        """Description of the call on one line, detailed enough to distinguish several attempts: with the query of a
+        search, or the first new line of an edit."""
         if self.sought and self.path:
             return f"{self.sought} {self.subject}"
         return f"{self.subject} {self.reading.tried}".strip()
 
     @property
     def text(self) -> str:
-        """Text of the result; empty without one."""
+        """Text of the call's result; empty without a result."""
         return result_text(self.result) if self.result is not None else ""
 
     @property
     def is_error(self) -> bool:
-        """True if the result has the error flag."""
+        """True if the host program set the error flag of the result to true."""
         return bool(self.result is not None and self.result.get("is_error"))
 
     @property
     def is_no_error(self) -> bool:
-        """True if the host set the error flag to false."""
+        """True if the host program set the error flag of the result to false, instead of leaving it out."""
         return self.result is not None and self.result.get("is_error") is False
 
 
 def argument(arguments: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """Return the value of the first of `keys` that is a text or a list of texts and not empty; "" without one. The
+    """Return the first argument under one of `keys` that is a text or a list of texts, and not empty; else "". The
     texts of a list are joined by blanks."""
     for key in keys:
         value = arguments.get(key)
@@ -219,7 +227,8 @@ def argument(arguments: Mapping[str, Any], keys: Sequence[str]) -> str:
 
 
 def _is_range(value: object) -> bool:
-    """Return True for a number, a list of numbers or a text of numbers: ``10``, ``[1, 40]``, ``"5-9"``."""
+    """Return True if an argument selects a range: it is a number, a list of numbers or a text of numbers, such as
+    ``10``, ``[1, 40]`` or ``"5-9"``."""
     if isinstance(value, list):
         return bool(value) and all(map(_is_range, value))
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -227,7 +236,8 @@ def _is_range(value: object) -> bool:
 
 
 def read_call(name: str, arguments: Mapping[str, Any]) -> CallReading:
-    """Return the kind and the address of a call by its tool's name and its arguments, in any field of work."""
+    """Find out from the tool's `name` and the arguments what kind of action a call is, and on which object. This works
+    for any kind of work."""
     kind: CallKind = next((kind for pattern, kind in _KINDS if pattern.search(name)), "other")
     return CallReading(kind, argument(arguments, _ADDRESSES))
 
@@ -238,9 +248,10 @@ def calls_of(
     uses: Mapping[str, ToolUse] = MappingProxyType({}),
     read: Callable[[str, Mapping[str, Any]], CallReading] = read_call,
 ) -> tuple[Call, ...]:
-    """Return the calls of the client's tools in `turn`, in order, each with its result.
+    """Return the tool calls in `turn`, in order, each with its result. Tools that the provider runs are left out.
 
-    `uses`: declarations of tools, by name; `read`: function that returns the reading of a name and arguments.
+    `uses`: the user's declarations of tools, by name; `read`: function that finds out what a call does from the tool's
+    name and the arguments.
     """
     blocks = [block for _, block in history.blocks_of(turn)]
     results = {str(b.get("tool_use_id")): (i, b) for i, b in enumerate(blocks) if b["type"] == "tool_result"}
@@ -257,37 +268,37 @@ def calls_of(
 Status = Literal["passed", "failed", "done", "running", "unanswered"]
 
 OUTCOME_LINES = 3
-"""Largest number of lines that show how one call ended. A result with no more lines is shown whole."""
+"""Largest number of lines that show how one call ended. A result of at most so many lines is shown whole."""
 REPORT_LINES = 4
-"""Largest number of reasons of one failure; the first is decisive."""
+"""Largest number of lines that are taken as the reasons of one failure. The first of them is always kept."""
 HEAD_LINES, TAIL_LINES = 6, 4
-"""Number of lines at the start and at the end of a result that are searched for an exit code."""
+"""Number of lines at the start and at the end of a result in which an exit code is looked for."""
 
 _EXIT_CODE = lazy_pattern(
     r"^\s*+(?:[\[<]?(?:Process|Error:|(?:The )?Command|shellId:) .{0,160}?)?\[?exit(?:ed)?(?: with)?(?: code| status)"
     r":? {0,8}(-?\d{1,10})\b|\"exit_?code\": ?(-?\d{1,10})\b|^(?:<returncode>|exitcode: )(-?\d{1,10})\b",
     re.I,
 )
-"""Exit code as hosts print it: ``Exit code 2``, ``Process exited with code 0``, ``"exit_code": 1``,
-``<returncode>1</returncode>``; not ``# exit code 2 means usage``."""
+"""Exit code of a command as host programs print it: ``Exit code 2``, ``Process exited with code 0``,
+``"exit_code": 1``, ``<returncode>1</returncode>``; not ``# exit code 2 means usage``."""
 _REJECTED = lazy_pattern(
     r"\s*+(?:The user d(?:oes|id)(?:n'?t| not) want|.{0,60}\b(?:rejected|denied|aborted) by (?:the )?user"
     r"|\[Request interrupted by user|(?:The )?(?:tool use was|user(?: has)?) (?:rejected|denied|declined|aborted))",
     re.I,
 )
-"""Report of a host that the user refused a call: ``The tool use was rejected``; not ``when the user denied consent``.
-"""
+"""Line by which a host program reports that the user refused a call: ``The tool use was rejected``; not ``when the user
+denied consent``."""
 _ERROR = lazy_pattern(
     r"\W{0,8}(?:\w{0,40}error|failed|failure|traceback)\b(?!\W{0,4}\w{0,20}\W{0,4}(?:null|none|0)\b)", re.I
 )
-"""Beginning of an error of a tool: ``Error: no such flight``, ``<tool_use_error>``, ``InputValidationError:``."""
+"""Beginning of a result that reports an error: ``Error: no such flight``, ``<tool_use_error>``; not ``Errors: 0``."""
 _FAILURE_WORDS = lazy_pattern(
     r"error|fail|exception|not (?:found|defined|exist|enough|used|permitted|a)\b|no such|denied|refus|undefined|cannot"
     r"|can't|unable|could ?n[o'’]t|unknown(?<!-unknown)(?!-)|panic|invalid|expected|conflict|timed? ?out|want|mismatch"
     r"|should|assert|incorrect|missing|issues? found"
 )
-"""English words of failure in lower case. Each begins with a letter, as a search for letters takes a sixth of the time.
-Most uses only select lines of a call that is known to have failed."""
+"""English words of failure in lower case. Most uses only select lines in the result of a call that is known to have
+failed. Each word begins with a letter, as the search then takes a sixth of the time."""
 _STATUS_KEYS = frozenset({"status", "statuscode", "httpstatus", "code"})
 _ERROR_KEYS = frozenset({"error", "errors", "errormessage"})
 _SUCCESS_KEYS = frozenset({"success", "ok", "succeeded"})
@@ -297,47 +308,48 @@ _HEADING = lazy_pattern(r"\s{0,3}(?:\d+\.|#+|\*\*)\s*\S")
 _ERRORS_HEADING = lazy_pattern(r"[\s\d.#*]*(?:errors?|failures|failed|problems|mistakes)\b", re.I)
 """Heading of a list of errors in an earlier summary: ``4. Errors and fixes:``; not ``5. Problem Solving:``."""
 _NO_ERROR = lazy_pattern(r"\W*(?:no\b|(?:user )?feedback\b|(?:\w[\w-]* ){0,3}fixes\b)", re.I)
-"""Entry of such a list that is no error: ``- No errors``, ``- **User feedback**: …``, ``- **Previous fixes:**``."""
+"""Item of a list of errors that is no error: ``- No errors``, ``- **User feedback**: …``, ``- **Previous fixes:**``."""
 _MENDED = lazy_pattern(r"\W*(?:fix(?:ed)?|solution|solved|resolved?|resolution)\b", re.I)
-"""Beginning of the line of a remedy: ``- Fixed by a lock``, ``Solution: …``."""
+"""Beginning of a line that describes the remedy of an error: ``- Fixed by a lock``, ``Solution: …``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Outcome of one call. Lines are given by their numbers in the turn."""
+    """How one tool call ended, and the lines that show it, by their numbers in the turn."""
 
     status: Status
-    """Status of the call. ``done``: no sign of success or failure; ``running``: the call had not ended when its output
-    was read; ``unanswered``: it has no result."""
+    """End of the call. ``done``: no sign of success or failure; ``running``: the call had not ended when its output was
+    read; ``unanswered``: it has no result."""
     lines: tuple[int, ...]
-    """Lines that show how the call ended, ascending; empty if none does."""
+    """Lines that show how the call ended, ascending; empty if no line does."""
     refused: bool = False
     """True if the user did not allow the call."""
     exit_code: int | None = None
-    """Exit code that the host prints at the start or end of the result; None without one."""
+    """Exit code of the command, which the host program prints at the start or end of the result; None without one."""
     is_doubtful: bool = False
     """True if the status is ``failed`` only because of words in the result, or of an exit code without a reason. The
     call may have succeeded, so views show the line without a mark of failure."""
     reasons: tuple[int, ...] = ()
     """Lines that show why the call failed, the most informative first."""
     decisive: tuple[int, ...] = ()
-    """Those of the `reasons` that every view keeps."""
+    """Lines among the `reasons` that every compacted conversation keeps."""
     idle: tuple[int, ...] = ()
-    """Lines of the result that add nothing to the outcome."""
+    """Lines of the result that add nothing to how the call ended, such as the progress of a successful run."""
 
     @property
     def has_failed(self) -> bool:
-        """True if the call failed without doubt."""
+        """True if the call surely failed, and not only by words in its result."""
         return self.status == "failed" and not self.is_doubtful
 
     @property
     def has_passed(self) -> bool:
-        """True if the output reports success, or if the host reports the exit code 0."""
+        """True if the call surely succeeded: its output reports that, or the host program reports the exit code 0."""
         return self.status == "passed" or (self.status == "done" and self.exit_code == 0)
 
 
 def read_outcome(call: Call, result: Sequence[Statement]) -> Outcome:
-    """Return how `call` ended by general signs, without knowledge of its tool; `result`: statements of its result."""
+    """Find out how `call` ended by general signs, such as an error flag or an exit code, without knowledge of its tool.
+    `result`: the lines of its result."""
     if call.result is None:
         return Outcome("unanswered", ())
     filled = [one for one in result if one.text.strip()]
@@ -355,7 +367,8 @@ def read_outcome(call: Call, result: Sequence[Statement]) -> Outcome:
 
 
 def _reasons(filled: Sequence[Statement]) -> Sequence[Statement]:
-    """Return the first statements with a word of failure in the result of a failed call; else the first ones."""
+    """Return the lines that show best why a call failed: the first ones with a word of failure, or else the first ones
+    of its result. `filled`: lines of the result that have text."""
     with_words = (one for one in filled if mentions_failure(one.text))
     if reasons := [*islice(with_words, REPORT_LINES)]:
         return reasons
@@ -372,10 +385,10 @@ def failed_outcome(
     refused: bool = False,
     is_doubtful: bool = False,
 ) -> Outcome:
-    """Return the outcome of a failed call.
+    """Make the outcome of a failed call.
 
-    `reasons`: statements that show why it failed, the most informative first; `decisive`: those that every view keeps.
-    `code`: its exit code. `counts`: statements with the counts of a run, shown with the first reasons.
+    `reasons`: lines that show why it failed, the most informative first; `decisive`: those that every compacted
+    conversation keeps; `code`: its exit code; `counts`: lines such as ``2 failed, 3 passed``, shown with the reasons.
     """
     order = tuple(dict.fromkeys(number for one in reasons for number in one.numbers))
     return Outcome(
@@ -390,17 +403,18 @@ def failed_outcome(
 
 
 def mentions_failure(text: str) -> bool:
-    """Return True for a line with a word of failure."""
+    """Return True if `text`, a line, has a word of failure such as ``denied`` or ``not found``."""
     return _FAILURE_WORDS.search(text.lower()) is not None
 
 
 def is_refusal(text: str) -> bool:
-    """Return True for a line in which a host reports that the user refused a call."""
+    """Return True if `text` is a line by which the host program reports that the user refused a call."""
     return bool(_REJECTED.match(text))
 
 
 def exit_code(result: Sequence[Statement]) -> int | None:
-    """Return the exit code that a host prints in the first or last lines of a result; None without one."""
+    """Return the exit code of a command that the host program prints in the first or last lines of `result`; None
+    without one."""
     for statement in (*result[:HEAD_LINES], *result[HEAD_LINES:][-TAIL_LINES:]):
         if match := _EXIT_CODE.search(statement.text):
             return int(match[1] or match[2] or match[3])
@@ -408,15 +422,18 @@ def exit_code(result: Sequence[Statement]) -> int | None:
 
 
 def printed_lines(result: Sequence[Statement]) -> list[Statement]:
-    """Return the statements of a result that are not empty and not printed around it by a host."""
+    """Return the lines of a result that the tool itself printed: no empty ones, and none that the host program adds
+    around the output, such as the exit code."""
     filled = (one for one in result if one.text.strip())
     return [one for one in filled if not (is_wrapping(one.text) or _EXIT_CODE.match(one.text))]
 
 
 def _informative_lines(call: Call, filled: Sequence[Statement]) -> Sequence[Statement]:
-    """Return the statements that show how a call ended without failure; `filled`: those of its result with text. A
-    short result is returned whole. Of a longer result of a change, search or question the first statement with a URL is
-    returned, or else the first one. Of other results none is returned."""
+    """Return the lines that show how a call without a failure ended. `filled`: lines of its result that have text.
+
+    They are all lines of a short result. Of a longer one, it is the first line with a URL, or else the first line, if
+    the call changed, searched or asked something; otherwise none.
+    """
     printed = [one for one in filled if not is_wrapping(one.text)] or filled
     if len(printed) <= OUTCOME_LINES:
         return printed
@@ -437,7 +454,8 @@ def reports_error(call: Call) -> bool:
 
 
 def _has_error_field(result: Mapping[str, Any], depth: int = 0) -> bool:
-    """Return True if a field of `result`, or of the only object in it, reports an error; `depth`: 1 for that object."""
+    """Return True if a field of the JSON object `result` reports an error. If the object has a single field with
+    another object, that one is read, too, with the `depth` 1."""
     for key, value in result.items():
         name = key.casefold().replace("_", "").replace("-", "")
         if name in _STATUS_KEYS and isinstance(value, int) and 400 <= value <= 599:
@@ -452,9 +470,10 @@ def _has_error_field(result: Mapping[str, Any], depth: int = 0) -> bool:
 
 
 def listed_failures(statements: Sequence[Statement]) -> Iterator[list[Statement]]:
-    """Yield the statements of each error that an earlier summary lists: the entry, and the line of its remedy if any.
+    """Find the errors that an earlier summary lists, so that a later compaction keeps them. Yield for each error its
+    line, and the line of its remedy if there is one.
 
-    Only entries at the outermost indentation count, as lines that are indented further are causes and remedies.
+    Only items at the outermost indentation count, as lines that are indented further are causes and remedies.
     """
     in_list = False
     outermost: int | None = None  # indentation of the list's entries
@@ -470,8 +489,9 @@ def listed_failures(statements: Sequence[Statement]) -> Iterator[list[Statement]
 
 
 def _rest_of_entry(indent: int, after: Sequence[Statement]) -> Iterator[Statement]:
-    """Yield the continuation of an entry of a list, and the line of its remedy or else the first line below the entry.
-    `indent`: indentation of the entry; lines below it are indented further. `after`: statements after its first one."""
+    """Yield the lines that belong to an error in a list: its continuation, and the line of its remedy or else the first
+    line below it. `indent`: indentation of the error; its details are indented further. `after`: all lines after the
+    first one of the error."""
     continued = list(takewhile(lambda one: one.lines[0].continues, after))
     yield from continued
     after = after[len(continued) :]

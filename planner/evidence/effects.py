@@ -1,12 +1,12 @@
-"""Effects on the world outside of the conversation, such as bookings and payments, and what is still pending.
+"""Finds what an agent changed in the outside world, such as bookings and payments, and what is still pending.
 
-An action is a call that changes the outside world; its receipt is the part of its result that was not known before.
-Calls are recognised as actions by the declaration or the name of their tool, their arguments and their result. Nothing
-here depends on a language, a product or a trade.
+An action is a tool call that changes the outside world; its receipt is the part of its result that was not known
+before. Calls are recognised as actions by the declaration or the name of their tool, their arguments and their result.
+Nothing here depends on a language, a product or a trade.
 
-Pending are calls that still run, questions, and the agent's task lists in the form of any host. Notes by our tool
-``note`` are stored nowhere else: they are read from the calls that wrote them. A failed call changes no list and no
-note. Tools of servers keep lists of other people and are not read.
+Pending are calls that still run, questions, and the agent's task lists in the form of any host program. Notes by this
+package's tool ``note`` are stored nowhere else: they are read from the calls that wrote them. A failed call changes no
+list and no note. Tools of servers keep lists of other people and are not read.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from planner.reading.lazy import lazy_pattern
 from planner.reading.messages import parsed_result
 
 ACTION_CHARACTERS, RECEIPT_CHARACTERS = 240, 160
-"""Largest lengths of an action and of a receipt as they are shown."""
+"""Largest lengths of the text that describes an action, and of the new part of its result."""
 MOST_LATER = 32
-"""Largest number of later successes of the same tool with which a failed action is compared."""
+"""Largest number of later successes of the same tool among which the one that repeats a failed action is looked for."""
 KNOWN_SHARE = 2 / 3
-"""Smallest share of the fields of a long result that must be known already for it to be the receipt of an action. With
-fewer known fields it is the answer to a question."""
+"""Smallest share of values in a long JSON result that are known already, if the result is the receipt of an action (the
+changed record). With fewer known values, it is the answer to a question."""
 ARGUMENT_CHARACTERS = 80
-"""Largest length of one argument or field as it is shown."""
+"""Largest length of the text of one argument or JSON value."""
 
 
 class CallPlace(NamedTuple):
-    """Place of a call in the history."""
+    """Place of a tool call in the conversation."""
 
     turn_id: str
     number: int
@@ -46,15 +46,15 @@ class CallPlace(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """Something that waits for an end or an answer."""
+    """Tool call that still runs, or question without an answer."""
 
     turn_id: str
     text: str
-    """Description of the call, or the question."""
+    """Description of the call in a few words, or the question."""
 
 
 class _JsonField(NamedTuple):
-    """One innermost value in a JSON object, as words, with its key."""
+    """One value in a JSON object (a text, number, …, no object or list) as words, with its key."""
 
     key: str
     value: str
@@ -62,16 +62,16 @@ class _JsonField(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One completed action."""
+    """Change that a tool call made in the outside world: ``book_hotel Vienna, nights: 2``."""
 
     turn_id: str
     action: str
-    """Tool and arguments."""
+    """Name of the tool, and the arguments."""
     receipt: str
-    """New part of the result."""
+    """Part of the result that was not known before, such as a booking number."""
 
     def text(self, share: float = 1.0) -> str:
-        """Return the action with its receipt in one line.
+        """Return the action with the new part of its result on one line: ``book_hotel Vienna → NORDL26``.
 
         The action is cut to `share` of `ACTION_CHARACTERS`, the receipt to `share` of `RECEIPT_CHARACTERS`.
         """
@@ -81,7 +81,7 @@ class Effect:
 
 
 def effects(evidence: Evidence) -> list[Effect]:
-    """Return the actions that succeeded, in order.
+    """Return the changes that tool calls made in the outside world, in order, so that no agent repeats them.
 
     Calls of a tool without declaration are left out if earlier actions of this tool contain all their names. Of actions
     with equal texts only the last one is returned.
@@ -107,7 +107,8 @@ def effects(evidence: Evidence) -> list[Effect]:
 
 
 def _names_of_acts(turn: TurnEvidence) -> dict[int, frozenset[str]]:
-    """Return the names and figures in the arguments and the result of each call that may act, by call number."""
+    """Return by call number the names and figures in the arguments and the result of each call that could change the
+    outside world. A call without a new name is no new action."""
     names: dict[int, frozenset[str]] = {}
     for call in turn.calls:
         if call.acts or call.may_act:
@@ -121,10 +122,11 @@ def _calls_that_act(turn: TurnEvidence) -> frozenset[int]:
 
 
 def retried(evidence: Evidence) -> dict[str, CallPlace]:
-    """Return the later success of each failed action, by the id of the failed turn.
+    """Return for each turn with a failed action the later call that succeeded in its place, so that the failure is not
+    shown without it.
 
-    It is one of the next `MOST_LATER` successes of the same tool. Among these it is the one that has the most arguments
-    in common with the failed call, of equals the earliest.
+    That call is one of the next `MOST_LATER` successes of the same tool: the one that has the most arguments in common
+    with the failed call, and of several such calls the earliest.
     """
     later_successes: dict[str, list[EndedCall]] = {}  # by tool, the earliest last
     success_of_turn: dict[str, CallPlace] = {}
@@ -143,8 +145,11 @@ def retried(evidence: Evidence) -> dict[str, CallPlace]:
 
 
 def _acting(evidence: Evidence) -> frozenset[CallPlace]:
-    """Return the places of the calls that changed the world. Many services answer an action with the whole record that
-    it changed or created: a long result, but most of its fields are known from the arguments or earlier results."""
+    """Return the places of the calls that change the outside world.
+
+    They are those with `Call.acts`, and also calls with long results in which most values are known from the arguments
+    or earlier results: many services answer an action with the whole record that it changed or created.
+    """
     shown: set[_JsonField] = set()
     texts: set[str] = set()
     acting: set[CallPlace] = set()
@@ -159,9 +164,10 @@ def _acting(evidence: Evidence) -> frozenset[CallPlace]:
 
 
 def _restates(call: Call, fields: Sequence[_JsonField], shown: set[_JsonField]) -> bool:
-    """Return True if at least `KNOWN_SHARE` of `fields` are arguments of `call` or fields of earlier results."""
+    """Return True if at least `KNOWN_SHARE` of the JSON values in the result of `call`, `fields`, were known before: as
+    an argument, or from earlier results (`shown`)."""
     inputs = {argument.value for argument in _leaves("", call.input)}
-    known = [one for one in fields if one in shown or one.value in inputs]
+    known = [value for value in fields if value in shown or value.value in inputs]
     return len(known) >= KNOWN_SHARE * max(1, len(fields))
 
 
@@ -170,36 +176,40 @@ def _shared_arguments(call: Call, other: Call) -> int:
 
 
 def _arguments(arguments: Mapping[str, object]) -> Iterator[_JsonField]:
-    """Yield each argument as one field, even if its value is a nested object."""
+    """Yield each argument of a call with its name and its value as words, even if the value is a nested object."""
     return (_JsonField(str(key), _plain(value)) for key, value in arguments.items())
 
 
 def _receipt(call: Call, fields: Sequence[_JsonField], shown: set[_JsonField]) -> str:
-    """Return the new part of a result in one line, without the marks of JSON.
+    """Return the new part of a call's result on one line, without the marks of JSON.
 
-    `fields`: all fields of the result; without any, the whole result is returned. `shown`: fields of earlier results.
-    A field is new if it is neither in `shown` nor an argument. Fields that are true stay, and so do those that the
-    tool's declaration keeps, which come first. If no field is new, the first one stays.
+    `fields`: all JSON values of the result; without any, the whole result is returned. `shown`: values of earlier
+    results. A value is new if it is neither in `shown` nor an argument. Values that are true are returned, too, and
+    those whose keys the user declared to keep, which come first. If no value is new, the first one is returned.
     """
     if not fields:
         return " ".join(call.text.split())
     inputs = {argument.value for argument in _arguments(call.input)}
-    kept = call.use.keep_fields if call.use is not None else ()
-    news = [
-        one for one in fields if one.key in kept or one.value == "true" or not (one in shown or one.value in inputs)
+    kept_keys = call.use.keep_fields if call.use is not None else ()
+    new = [
+        field
+        for field in fields
+        if field.key in kept_keys or field.value == "true" or not (field in shown or field.value in inputs)
     ]
-    news.sort(key=lambda one: one.key not in kept)
-    return " ".join(_listed(news or fields[:1]).split())
+    new.sort(key=lambda field: field.key not in kept_keys)
+    return " ".join(_listed(new or fields[:1]).split())
 
 
 def _fields(text: str) -> list[_JsonField]:
-    """Return the fields of a result in JSON, including nested ones; an empty list for other results."""
+    """Return all values in a JSON result, including nested ones, with their keys; empty for a result of another
+    form."""
     parsed = parsed_result(text)
     return list(_leaves("", parsed)) if parsed is not None else []
 
 
 def _leaves(key: str, value: object) -> Iterator[_JsonField]:
-    """Yield a field for each innermost value of `value`. `key` is the key of `value` itself, and of items of a list."""
+    """Yield each text, number, … in the JSON value `value` with its key. `key`: the key of `value`, which items of a
+    list have, too."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from _leaves(str(name), inner)
@@ -211,7 +221,7 @@ def _leaves(key: str, value: object) -> Iterator[_JsonField]:
 
 
 def _plain(value: object) -> str:
-    """Return a value of JSON as words: ``Vienna, nights: 2``."""
+    """Return a JSON value as words, without JSON marks: ``Vienna, nights: 2``."""
     if isinstance(value, Mapping):
         text = _listed(_arguments(value))
     elif isinstance(value, str):
@@ -224,8 +234,8 @@ def _plain(value: object) -> str:
 
 
 def _listed(fields: Iterable[_JsonField]) -> str:
-    """Return fields in one line: ``NORDL26, nights: 2, 3``. A value is shown without its key if it has letters, other
-    than ``true``, ``false`` and ``null``, or if the field before it has the same key."""
+    """Return JSON values on one line: ``NORDL26, nights: 2, 3``. The key is left out if the value has letters (other
+    than ``true``, ``false`` and ``null``), so that it is clear by itself, or if the value before has the same key."""
     listed, key_before = [], ""
     for key, value in fields:
         is_clear = key == key_before or (value not in ("true", "false", "null") and any(map(str.isalpha, value)))
@@ -235,10 +245,10 @@ def _listed(fields: Iterable[_JsonField]) -> str:
 
 
 def open_calls(evidence: Evidence) -> Iterator[Pending]:
-    """Yield each call before the live tail that still runs or has no result.
+    """Yield each tool call that still runs or has no result, except in the newest turns that are always kept.
 
-    The host gives each running call an id. The call has ended if a later call has this id as an argument, or if the
-    host mentions it in a notice. It has not if these report that it still runs.
+    The host program gives each running call an id. The call has ended if a later call has this id as an argument, or if
+    the host mentions the id in a message, unless these report that the call still runs.
     """
     running: dict[str, Pending] = {}  # by the call's head, its description in a few words
     head_of_id: dict[str, str] = {}  # heads of running calls, by the host's ids
@@ -258,13 +268,14 @@ def open_calls(evidence: Evidence) -> Iterator[Pending]:
 
 
 def _forget(ended_ids: Iterable[str], head_of_id: dict[str, str], running: dict[str, Pending]) -> None:
-    """Remove the calls with these ids from both mappings of `open_calls`."""
+    """Remove the calls with these ids from the two mappings of `open_calls`, as they have ended."""
     for call_id in ended_ids:
         running.pop(head_of_id.pop(call_id), None)
 
 
 def _notices(turn: TurnEvidence) -> list[str]:
-    """Return the host's blocks in `turn`, as texts, except results of calls and reports that a command still runs."""
+    """Return the messages of the host program in `turn`, such as that a command has ended: its texts, except results
+    of calls and reports that a command still runs."""
     results = {call.result_block for call in turn.calls}
     blocks: dict[int, list[str]] = {}
     for line in turn.lines.of_sources("host", "tool"):
@@ -274,14 +285,14 @@ def _notices(turn: TurnEvidence) -> list[str]:
 
 
 def unanswered_questions(evidence: Evidence) -> Iterator[Pending]:
-    """Yield the agent's last question in a message without calls, if the user has not written since. The live tail is
-    not read."""
+    """Yield the agent's last question to the user, if they have not written since. It is in a message without calls,
+    but not in the newest turns that are always kept."""
     for turn in reversed(evidence.turns.values()):
         if turn.user_lines:
             return
-        asked = [line.text.strip() for line in turn.lines.of_part("assistant") if is_question(line.text)]
-        if turn.turn.kind == "assistant" and asked and not turn.turn.live:
-            yield Pending(turn.turn.id, asked[-1])
+        questions = [line.text.strip() for line in turn.lines.of_part("assistant") if is_question(line.text)]
+        if turn.turn.kind == "assistant" and questions and not turn.turn.live:
+            yield Pending(turn.turn.id, questions[-1])
             return
 
 
@@ -292,11 +303,11 @@ _MAKES_TASK = lazy_pattern(r"task_?create|create_?task", re.I)
 """Names of tools that create one task: ``TaskCreate``; not ``create_task_force``, ``mcp__tracker__create_task``."""
 _UPDATES_TASK = lazy_pattern(r"task_?update|update_?task", re.I)
 _CHECKBOX = lazy_pattern(r"^[ \t]{0,80}(?:[-*] |\d{1,4}\. )?\[([ xX~/-]?)\] +(\S.*)$", re.M)
-"""An item of a list in Markdown: ``- [x] Read it``, ``[-] Fix it``; not ``[1] a reference``."""
+"""Item of a task list in Markdown: ``- [x] Read it``, ``[-] Fix it``; not ``[1] a reference``."""
 _STATUS_OF_MARK = {"x": "completed", "-": "in_progress", "~": "in_progress", "/": "in_progress"}
-"""Status of an item by the mark in its box; any other mark means ``pending``."""
+"""Status of an item of a Markdown task list, by the mark in its box; any other mark means ``pending``."""
 _NUMBER = lazy_pattern(r"(?:#|\b)(\d{1,9})\b")
-"""Number of a created task in a tool's answer: ``Task #5 created``, ``{"id": "5"}``."""
+"""Number of a new task in the result of the call that created it: ``Task #5 created``, ``{"id": "5"}``."""
 _TEXT_KEYS = ("content", "step", "title", "text", "subject", "task", "description")
 _ID_KEYS = ("taskId", "task_id", "id")
 _CLOSED = frozenset({"completed", "complete", "done", "cancelled", "canceled", "deleted", "closed"})
@@ -304,15 +315,15 @@ _CLOSED = frozenset({"completed", "complete", "done", "cancelled", "canceled", "
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task of a list."""
+    """One task in a task list that the agent keeps for itself."""
 
     text: str
     status: str
-    """Status in the host's words; ``pending`` by default."""
+    """Status in the words of the host program; ``pending`` by default."""
     turn_id: str = ""
     """Id of the turn that set this status."""
     number: str = ""
-    """Number by which its tool updates the task; empty for an item of a list that is written whole."""
+    """Number by which a tool updates the task; empty if the agent always writes the list as a whole."""
 
     @property
     def is_open(self) -> bool:
@@ -321,7 +332,8 @@ class Task:
 
 
 def task_lists(evidence: Evidence) -> list[tuple[Task, ...]]:
-    """Return the present lists with tasks: the last one that was written whole, and the tasks created one by one."""
+    """Return the agent's present task lists: the last one that was written as a whole, and the tasks that were created
+    one by one. Empty lists are left out."""
     written: tuple[Task, ...] = ()
     tasks_by_number: dict[str, Task] = {}
     for turn, call, outcome in evidence.ended_calls():
@@ -342,7 +354,7 @@ def task_lists(evidence: Evidence) -> list[tuple[Task, ...]]:
 
 
 def written_tasks(call: Call) -> tuple[Task, ...] | None:
-    """Return the tasks of the whole list that `call` writes; None if it writes none. The list may be empty."""
+    """Return the tasks if `call` writes a whole task list, which may be empty; None if it writes no list."""
     if (checklist := call.input.get("task_progress")) is not None:  # of any call of Cline and similar agents
         return tuple(_items(checklist)) or None
     if not _WRITES_LIST.match(call.name):
@@ -352,7 +364,8 @@ def written_tasks(call: Call) -> tuple[Task, ...] | None:
 
 
 def _items(value: object) -> Iterator[Task]:
-    """Yield the tasks in a list of objects, an object that contains one, JSON text, or a Markdown checklist."""
+    """Yield the tasks in `value`, an argument of a call: a list of objects, an object that contains such a list, the
+    same as JSON text, or a checklist in Markdown."""
     if isinstance(value, str):
         for mark, text in _CHECKBOX.findall(value):
             yield Task(text.strip(), _STATUS_OF_MARK.get(mark.lower(), "pending"))
@@ -369,21 +382,21 @@ def _status(entry: Mapping[str, Any]) -> str:
 
 
 def _first(entry: Mapping[str, Any], keys: tuple[str, ...]) -> str:
-    """Return the first text or whole number that `entry` has under one of `keys`, as text; "" without one."""
+    """Return the first text or whole number in the JSON object `entry` under one of `keys`, as text; "" without one."""
     values = (str(value) for key in keys if isinstance(value := entry.get(key), str | int))
     return next((value for value in values if value.strip()), "")
 
 
 NoteKind = Literal["decision", "fact", "open"]
 MOST_NOTES, MOST_CHARACTERS = 40, 600
-"""Largest number of notes in a view, and of characters of each."""
-_OWN_TOOL = lazy_pattern(r"(?:mcp__compactor__|compactor[-_])?note")
-"""Names of our tool ``note`` in various clients; not ``mcp__tracker__note``."""
+"""Largest number of the agent's notes that are shown to it, and of characters of each."""
+_NOTE_TOOL = lazy_pattern(r"(?:mcp__compactor__|compactor[-_])?note")
+"""Names of this package's tool ``note`` in various clients; not ``mcp__tracker__note``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One note of the agent."""
+    """Note that the agent wrote with this package's tool ``note``, to see it again after every compaction."""
 
     kind: NoteKind
     text: str
@@ -392,20 +405,22 @@ class Note:
 
 
 def note_id(kind: str, text: str) -> str:
-    """Return the id by which the agent can remove a note. Texts that differ only in white space have the same id."""
+    """Return the id by which the agent can remove a note. It is made from the note, without regard to white space, so
+    that no counter has to be stored."""
     return f"n{sha256(f'{kind} {_folded(text)}'.encode('utf-8', 'replace')).hexdigest()[:6]}"
 
 
 def written_notes(evidence: Evidence) -> list[Note]:
-    """Return the newest `MOST_NOTES` notes that were not removed, the oldest first. Equal notes are returned once."""
+    """Return the agent's notes that it has not removed, the newest `MOST_NOTES` of them, the oldest first. Equal notes
+    are returned once."""
     notes: dict[str, Note] = {}
     for turn, call, outcome in evidence.ended_calls():
-        if outcome.status == "failed" or not _OWN_TOOL.fullmatch(call.name):
+        if outcome.status == "failed" or not _NOTE_TOOL.fullmatch(call.name):
             continue
         notes.pop(str(call.input.get("remove")), None)
         if text := _folded(call.input.get("text")):
             kind = call.input.get("kind")
-            known: NoteKind = next((one for one in get_args(NoteKind) if one == kind), "fact")
+            known: NoteKind = next((known_kind for known_kind in get_args(NoteKind) if known_kind == kind), "fact")
             key = note_id(kind if isinstance(kind, str) else "", text)
             notes[key] = Note(known, text[:MOST_CHARACTERS], turn.turn.id)
     return list(notes.values())[-MOST_NOTES:]

@@ -1,15 +1,15 @@
-"""Evidence of every turn of a history, gathered once and shared by planners, selection, guards and sessions.
+"""Gathers the evidence of a conversation: what can be read from its turns without a model, such as calls and failures.
 
-Evidence is what was read from the messages without a model. Raw tokens are counted by the tokenizer, before they are
-scaled to the tokens that the API reports. The *record* is what the rules state about the state of the work.
+It is gathered once, and everything that decides about turns uses it. Raw tokens are counted by the tokenizer, before
+they are scaled to the tokens that the API reports. The *record* is a list of statements on the state of the work.
 
 A first pass reads each turn alone; its result is kept when the history grows. A second pass adds the relations to other
 turns, such as which turn repeats or answers it. Its time is linear in the number of turns.
 
-A `Field` of work has its own tools and signs, such as programming. General code knows none of them. A *reading* is what
-was read from a call or a result. Each method of a field receives the reading of the general code, and returns it, with
-changes for the tools that the field knows. A new field is one file: a subclass of `Field`, and a call of
-`register_field` at the start of the process.
+A `Field` is a kind of work with its own tools and signs, such as programming. General code knows none of them. A
+*reading* is what was read from a tool call or a result. Each method of a field receives the reading of the general
+code, and returns it, with changes for the tools that the field knows. A new field is one file: a subclass of `Field`,
+and a call of `register_field` at the start of the process.
 """
 
 from __future__ import annotations
@@ -60,13 +60,14 @@ from planner.reading.tokens import TokenCounter
 from planner.settings import ToolUse
 
 HEAD_CHARACTERS = 60
-"""Largest length of a call's subject (its path, command or query) in its head, the call in a few words."""
+"""Largest length of a path, command or query in `call_head`, which describes a tool call in a few words."""
 FAILED_HEAD_CHARACTERS = 110
-"""Largest length of the subject in the head of a failed call; larger, so that the heads of several attempts differ."""
+"""The same for a failed call. It is larger, so that the descriptions of several attempts differ."""
 LINE_CHARACTERS = 300
-"""Largest length of one line of the record."""
+"""Largest length of one statement on the state of the work."""
 QUOTED_LINES = 48
-"""Largest number of quoted lines in an earlier summary that count as the user's words."""
+"""Largest number of lines of an earlier summary that count as the user's words, as they are wholly in quotation
+marks."""
 _QUOTED = lazy_pattern(r"\A\s*+(?:[-*]|\d{1,3}\.)?\s*[\"“„«「][^\"”“»」]{4,}[\"”“»」]\W*$")
 """Line wholly in quotation marks: ``- "never touch main"``; not ``the word "main" is``."""
 
@@ -76,17 +77,17 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, slots=True)
 class RecordLine:
-    """One statement of the record."""
+    """Statement on the state of the work that rules read from the conversation: ``src/a.py: edited``."""
 
     text: str
     turn_ids: tuple[str, ...]
-    """Ids of the turns that show it."""
+    """Ids of the turns that show what the statement claims."""
     heading: Literal["STATE", "FACTS"] = "STATE"
-    """Section of the brief: the present state of the work, or what was learned."""
+    """Section of the brief (the page of memory) for the statement: present state of the work, or what was learned."""
 
 
 class EndedCall(NamedTuple):
-    """One call with its turn and its outcome."""
+    """One tool call with its turn and how it ended."""
 
     turn: TurnEvidence
     call: Call
@@ -94,57 +95,63 @@ class EndedCall(NamedTuple):
 
 
 class WrittenEntry(NamedTuple):
-    """Text that represents a turn in a view."""
+    """Text that represents a turn in the compacted list of messages, cached."""
 
     basis: object
-    """Everything on which the text depends; the text is written again only if this changes."""
+    """All values on which the text depends; the text is written again only if they change."""
     text: str
 
 
 def shortened(text: str, most: int = LINE_CHARACTERS) -> str:
-    """Return `text` in one line of at most `most` characters, with ``…`` after the last whole word if it is cut."""
+    """Return `text` on one line. If it has more than `most` characters, it is cut after a whole word, with ``…``."""
     text = " ".join(text.split())
     return text if len(text) <= most else (text[:most].rpartition(" ")[0] or text[: most - 1]) + "…"
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEvidence:
-    """Evidence of one turn. `superseded_by`, `answered_at` and `choice` also depend on other turns."""
+    """Everything that was read from one turn: its lines, tool calls, failures and tokens.
+
+    `superseded_by`, `answered_at` and `choice` also depend on other turns.
+    """
 
     turn: Turn
     lines: Lines
-    """All lines of the turn, each with its source."""
+    """All lines of the turn, each with its source, such as the user or a tool."""
     calls: tuple[Call, ...]
+    """Tool calls of the turn, in order."""
     outcomes: tuple[Outcome, ...]
-    """Outcome of each call, in the order of `calls`."""
+    """How each of the `calls` ended, in the same order."""
     tokens: int
     """Tokens of the whole turn in the history."""
     line_tokens: array[int]
-    """Raw tokens of each line with its line break, in order; 0 for lines in the middle of a very long block."""
+    """Raw tokens of each line with its line break, in order; 0 for lines in the middle of a very long block, which are
+    not read."""
     failure_lines: tuple[int, ...]
-    """Numbers of the lines that show that something failed here; empty without a failure."""
+    """Numbers of the lines that show that something failed in the turn; empty without a failure."""
     decisive_lines: tuple[int, ...]
-    """Numbers of the most informative lines of each failure."""
+    """Numbers of the `failure_lines` that show best why something failed. Every view keeps them."""
     boilerplate_lines: frozenset[int]
-    """Numbers of the lines that a host always writes the same way."""
+    """Numbers of the lines with text that the agent's host program adds to every conversation."""
     superseded_by: str = ""
     """Id of the later turn that repeats or replaces all content of this one; empty without one."""
     answered_at: str = ""
-    """Id of the turn in which the agent finished the work that the user asks for here; empty if no end is visible."""
+    """Id of the turn in which the agent finished the work that the user asks for in this turn; empty if no end is
+    visible."""
     choice: Choice | None = None
-    """Option or question that the user answers here by a short reply; None without one."""
+    """Option or question that the user answers in this turn by a short reply such as "yes"; None without one."""
     _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
-    """Values that `once` computed, by the function that computed them."""
+    """Cache of `once`: each value by the function that computed it."""
 
     def tokens_of(self, numbers: Iterable[int]) -> int:
-        """Return the raw tokens of the turn's lines with these `numbers`."""
+        """Return the raw tokens of the turn's lines with these line numbers."""
         return sum(self.line_tokens[number - 1] for number in numbers)
 
     def once(self, make: Callable[Concatenate[TurnEvidence, P], T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Return ``make(self, *arguments, **named)``, computed at the first call for this turn.
+        """Return ``make(self, *arguments, **named)``, which is computed once for this turn and then cached.
 
-        Copies of the turn in longer histories share the result. So it must depend on the lines and calls of this turn
-        alone, and be the same for all `arguments` and `named`.
+        Copies of the turn in longer histories share the cache. So the value must depend on the lines and calls of this
+        turn alone, and be the same for all `arguments` and `named`.
         """
         if make not in self._made:
             self._made[make] = make(self, *arguments, **named)
@@ -153,7 +160,7 @@ class TurnEvidence:
 
     @property
     def ended_calls(self) -> Iterator[EndedCall]:
-        """Calls of the turn, each with its outcome."""
+        """Tool calls of the turn, each with how it ended."""
         return map(EndedCall, repeat(self), self.calls, self.outcomes)
 
     @property
@@ -163,32 +170,34 @@ class TurnEvidence:
 
     @property
     def text(self) -> str:
-        """Text of all lines of the turn."""
+        """Text of all blocks of the turn."""
         return "\n".join(text.text for text in self.lines.texts)
 
     @property
     def names(self) -> NameIndex:
-        """Index of the names in the turn."""
+        """Index of the names in the turn, with which a summary of it can be checked for made-up names."""
         return self.once(_name_index)
 
     def statements_of(self, numbers: Iterable[int]) -> Iterator[Statement]:
-        """Yield the lines with these `numbers` as statements, in the order of `numbers`."""
+        """Yield the text of the lines with these `numbers`, in their order. The pieces of a long line count as one
+        statement."""
         return statements(self.lines.numbered(numbers))
 
     @property
     def user_lines(self) -> tuple[Line, ...]:
-        """Lines that the user wrote, pasted ones included."""
+        """Lines of the user's messages, with those that they pasted, but without empty ones."""
         return self.once(_user_lines)
 
     @property
     def typed_lines(self) -> tuple[Line, ...]:
-        """Lines that the user typed, without pasted parts, and lines that an earlier summary quotes whole."""
+        """Lines that the user typed, without what they pasted; and lines of an earlier summary that are wholly in
+        quotation marks, as they quote the user."""
         return self.once(_typed_lines)
 
     def outcome_of(self, call: Call) -> str:
-        """Return the first statement that shows how `call` ended, in one line; empty if none does."""
-        for one in statements(self.lines.numbered(self.outcomes[call.number].lines)):
-            if plain := without_boilerplate(one.text):
+        """Return the first line that shows how `call` ended, such as ``2 passed``; empty if no line does."""
+        for statement in statements(self.lines.numbered(self.outcomes[call.number].lines)):
+            if plain := without_boilerplate(statement.text):
                 return " ".join(plain.split())
         return ""
 
@@ -198,24 +207,26 @@ class TurnEvidence:
 
     @property
     def failed_calls(self) -> list[Call]:
-        """Failed calls, without those that the user refused, as no later call shows how to make these succeed."""
+        """Failed calls of the turn. Calls that the user refused are not among them, as they did not fail by
+        themselves."""
         return [call for _, call, outcome in self.ended_calls if outcome.status == "failed" and not outcome.refused]
 
     @property
     def idle_lines(self) -> frozenset[int]:
-        """Numbers of result lines that add nothing to the outcome, such as the progress of a run that passed."""
+        """Numbers of result lines that add nothing to how a call ended, such as the progress of a successful run."""
         idle = frozenset[int]().union(*(outcome.idle for outcome in self.outcomes))
         return idle - self.obligations if idle else idle
 
     @property
     def unchanged_lines(self) -> frozenset[int]:
-        """Numbers of lines that are equal in the removed and the added text of an edit."""
+        """Numbers of the lines of edits that the removed and the added text have in common, so that they change
+        nothing."""
         sides = [side for call in self.calls for side in self.sides(call).items()]
         return frozenset([number for number, side in sides if side == "="])
 
     def sides(self, call: Call) -> Mapping[int, str]:
-        """Return by number the side of each line that a call removes (``-``), adds (``+``) or leaves unchanged (``=``).
-        A line is unchanged if the same text is removed and added. The result is empty if the call edits nothing."""
+        """Return for each line number of an edit what `call` does with the line: removes it (``-``), adds it (``+``),
+        or leaves it unchanged (``=``), if the same text is removed and added. Empty if the call edits nothing."""
         if not (call.reading.adds or call.reading.removes):
             return {}
         removed: dict[int, str] = {}
@@ -231,7 +242,8 @@ class TurnEvidence:
 
     @property
     def obligations(self) -> frozenset[int]:
-        """Numbers of lines that always matter: decisive lines of failures, and the user's typed words."""
+        """Numbers of lines that matter in every plan: those that show best why something failed, and the user's typed
+        words."""
         return frozenset((*self.decisive_lines, *(line.number for line in self.typed_lines)))
 
 
@@ -250,24 +262,26 @@ def _typed_lines(turn: TurnEvidence) -> tuple[Line, ...]:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Evidence of all turns, by turn id, in order."""
+    """Everything that was read from a whole conversation without a model."""
 
     turns: dict[str, TurnEvidence]
+    """Values that were read from each turn, by turn id, in order."""
     root: str = ""
     """Folder that contains most absolute paths of the history, without a slash at its end; may be empty."""
     by_digest: Mapping[str, TurnEvidence] = field(default_factory=dict, repr=False)
-    """Evidence of each turn, without its relations to other turns, by the turn's digest. A longer history starts from
-    it instead of reading the turns again."""
+    """Values that were read from each turn alone, without its relations to others, by the turn's digest. When the
+    history has grown, its known turns are not read again."""
     record_of: Callable[[Evidence], Iterable[RecordLine]] = field(default=lambda _: (), repr=False, compare=False)
-    """Function that returns the record of all fields of work."""
+    """Function that returns statements on the state of the work, by all registered kinds of work (fields)."""
     entries: dict[str, WrittenEntry] = field(default_factory=dict, repr=False, compare=False)
-    """Cache of the entry that was written last for each turn, by turn id. Evidence of a longer history shares it."""
+    """Cache of the text that was last written in place of each turn, by turn id. Evidence of the same conversation with
+    more turns shares it."""
 
     _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
-    """Values that `once` computed, by the function that computed them."""
+    """Cache of `once`: each value by the function that computed it."""
 
     def once(self, make: Callable[[Evidence], T]) -> T:
-        """Return ``make(self)``, computed at the first call."""
+        """Return ``make(self)``, which is computed once for this evidence and then cached."""
         if make not in self._made:
             self._made[make] = make(self)
         made: T = self._made[make]
@@ -275,25 +289,25 @@ class Evidence:
 
     @lazy_property
     def record(self) -> Sequence[RecordLine]:
-        """Record of all fields of work, the newest lines first under each heading."""
+        """Statements on the state of the work, by all registered kinds of work, the newest first under each heading."""
         return tuple(self.record_of(self))
 
     @lazy_property
     def names(self) -> NameIndex:
-        """Index of the names in the whole history, including parts of identifiers."""
+        """Index of the names in the whole history, including parts of identifiers, to check texts for made-up names."""
         return NameIndex([text.text for turn in self.turns.values() for text in turn.lines.texts], parts=True)
 
     def ended_calls(self) -> Sequence[EndedCall]:
-        """Return every call with its turn and its outcome, in the order of the history."""
+        """Return every tool call of the history, in order, each with its turn and how it ended."""
         return self.once(_ended_calls)
 
     def shown(self, text: str) -> str:
-        """Return `text` with paths below the root made relative to it."""
+        """Return `text` with paths below the conversation's main folder, `root`, made relative to it."""
         return without_root(text, self.root)
 
     @property
     def live_tokens(self) -> int:
-        """Tokens of the live tail."""
+        """Tokens of the turns that the agent has not answered yet, which are always kept."""
         return sum(turn.tokens for turn in self.turns.values() if turn.turn.live)
 
     @property
@@ -307,7 +321,8 @@ def _ended_calls(evidence: Evidence) -> list[EndedCall]:
 
 
 def call_head(call: Call, root: str = "", failed: bool = False) -> str:
-    """Return a call in a few words: the tool, its subject or query, and the part that it reads.
+    """Describe a tool call in a few words: its name, its path, command or query, and the part that it reads, such as
+    ``Read src/a.py offset 10``.
 
     Paths below the folder `root` are shown relative to it. A `failed` call is described in more detail, so that several
     attempts can be distinguished.
@@ -320,14 +335,17 @@ def call_head(call: Call, root: str = "", failed: bool = False) -> str:
 
 
 class Field:
-    """Field of work that knows no tools; a subclass overrides what it knows better."""
+    """Kind of work with its own tools, such as programming. This class knows no tools; a subclass overrides the methods
+    for which it knows more."""
 
     def read_call(self, name: str, arguments: Mapping[str, Any], reading: CallReading) -> CallReading:
-        """Return the kind and object of a call of the tool `name`; `reading`: what general code read."""
+        """Return what a call of the tool `name` does and with what. `reading`: what general code found out about that,
+        which is returned for an unknown tool."""
         return reading
 
     def read_result(self, call: Call, result: Sequence[Statement], outcome: Outcome) -> Outcome:
-        """Return how `call` ended, and which lines show it; `outcome`: what general code read from `result`."""
+        """Return how `call` ended, and which lines show it. `outcome`: what general code read from the `result`, which
+        is returned for an unknown tool."""
         return outcome
 
     def record(self, evidence: Evidence) -> Iterable[RecordLine]:
@@ -335,36 +353,37 @@ class Field:
         return ()
 
     def common_name(self, turns: Sequence[TurnEvidence]) -> str:
-        """Return the beginning that most names of objects share, such as a folder. Views leave it out."""
+        """Return the beginning that most objects' names in `turns` share, such as a folder, so that it can be left out
+        of texts."""
         return ""
 
 
 class Fields(Field):
-    """Several fields as one: each receives the reading of the one before."""
+    """Several kinds of work (fields) as one. Each may change what the one before it read."""
 
     def __init__(self, fields: Iterable[Field]) -> None:
-        """Join `fields`."""
+        """Join `fields`, in this order."""
         self._fields = tuple(fields)
 
     def read_call(self, name: str, arguments: Mapping[str, Any], reading: CallReading) -> CallReading:
-        """Return the reading after all fields."""
+        """Return what a call of the tool `name` does and with what, as changed by all fields, one after the other."""
         for one in self._fields:
             reading = one.read_call(name, arguments, reading)
         return reading
 
     def read_result(self, call: Call, result: Sequence[Statement], outcome: Outcome) -> Outcome:
-        """Return the outcome after all fields."""
+        """Return how `call` ended, as changed by all fields, one after the other."""
         for one in self._fields:
             outcome = one.read_result(call, result, outcome)
         return outcome
 
     def record(self, evidence: Evidence) -> Iterable[RecordLine]:
-        """Yield the lines of all fields."""
+        """Yield the statements of all fields on the state of the work."""
         for one in self._fields:
             yield from one.record(evidence)
 
     def common_name(self, turns: Sequence[TurnEvidence]) -> str:
-        """Return the common name of the first field that has one."""
+        """Return the beginning that most objects' names share, by the first field that finds one."""
         return next(filter(None, (one.common_name(turns) for one in self._fields)), "")
 
 
@@ -372,12 +391,12 @@ _REGISTERED: list[Field] = []
 
 
 def register_field(field: Field) -> None:
-    """Let `field` read all histories of this process, in addition to programming."""
+    """Let `field`, a kind of work with its own tools, read all conversations of this process, as programming does."""
     _REGISTERED.append(field)
 
 
 def registered_fields() -> tuple[Field, ...]:
-    """Return the fields that were registered, in order."""
+    """Return the kinds of work that `register_field` added, in order."""
     return tuple(_REGISTERED)
 
 
@@ -388,24 +407,25 @@ def gather_evidence(
     uses: Mapping[str, ToolUse] = MappingProxyType({}),
     field: Field | None = None,
 ) -> Evidence:
-    """Return the evidence of `history`. It is deterministic and asks no model.
+    """Read all turns of `history`: calls, outcomes, names, failures, tokens. It is deterministic and asks no model.
 
-    `known`: evidence of an earlier history, made with the same counter. Its turns are not read again.
-    `uses`: declarations of tools, by name.
-    `field`: the field of work that knows the tools; without it, tools are read by general signs alone.
+    `known`: evidence of the same conversation when it was shorter, made with the same counter; its turns are not read
+    again. `uses`: the user's declarations of tools, by name. `field`: the kind of work that knows the tools; without
+    it, tools are read by general signs alone.
     """
     known, field = known or Evidence({}), field or Field()
     read: list[TurnEvidence] = []
     for turn in history.turns:
         known_turn = known.by_digest.get(turn.digest)
-        # a turn of an earlier history may have left the live tail since
+        # since then the agent may have answered the turn, so that it is no longer live
         read.append(_with(known_turn, turn=turn) if known_turn else _read_turn(history, turn, counter, uses, field))
     root, by_digest = field.common_name(read), {turn.turn.digest: turn for turn in read}
     return Evidence(_related(read), root, by_digest, field.record, known.entries)
 
 
 def _with(turn: TurnEvidence, /, **fields: Any) -> TurnEvidence:
-    """Return `turn` with these values of its fields; the same object if nothing changes."""
+    """Return `turn` with these values of its attributes; the same object if it has them already, so that caches stay
+    valid."""
     return turn if all(getattr(turn, name) == value for name, value in fields.items()) else replace(turn, **fields)
 
 
@@ -446,12 +466,13 @@ def _read_turn(
 
 
 def _numbers(groups: Iterable[Iterable[int]]) -> tuple[int, ...]:
-    """Return all numbers in `groups`, ascending, each once."""
+    """Return all line numbers in `groups`, ascending, each once."""
     return tuple(sorted({*chain.from_iterable(groups)}))
 
 
 def _unasked(lines: Lines, calls: Sequence[Call]) -> Iterator[Call]:
-    """Yield an unnamed call for each result that belongs to none of `calls`, as agents that act in text have them."""
+    """Yield a call without a name for each result that answers none of `calls`, so that its failures are read, too.
+    There are such results if an agent writes its actions as text."""
     answered = {call.result_block for call in calls}
     for text in lines.texts:
         if text.part == "result" and text.block not in answered:
@@ -459,7 +480,7 @@ def _unasked(lines: Lines, calls: Sequence[Call]) -> Iterator[Call]:
 
 
 def _related(turns: Sequence[TurnEvidence]) -> dict[str, TurnEvidence]:
-    """Return the turns by id, each with the fields that depend on other turns."""
+    """Return the turns by id, each with the values that depend on other turns, such as which one repeats it."""
     superseded, answers, noise = _superseded(turns), _answers(turns), _noise(turns)
     related = {}
     for previous, turn in zip([None, *turns], turns, strict=False):
@@ -474,9 +495,9 @@ def _related(turns: Sequence[TurnEvidence]) -> dict[str, TurnEvidence]:
 
 
 def _superseded(turns: Sequence[TurnEvidence]) -> dict[str, str]:
-    """Return the id of the later turn that supersedes a turn, by the id of the superseded turn.
+    """Find the turns that are not needed any more because later turns repeat all their calls: ``{"t3": "t9"}`` if t9
+    repeats the last call of t3.
 
-    All calls of a superseded turn are repeated later. The later turn is the one that repeats the last of them.
     A call is repeated by the same call with the same result. A read of an object is also repeated by a later read of
     all of it, and by a call that writes it whole. A call with another result, such as "go east" in another room, is no
     repetition.
@@ -503,7 +524,8 @@ def _superseded(turns: Sequence[TurnEvidence]) -> dict[str, str]:
 
 
 def _contents(turn: TurnEvidence) -> list[bytes]:
-    """Return a digest of the input of each call and, unless it only reads, of its result."""
+    """Return for each call of `turn` a digest of its tool, its input and, unless it only reads, its result. Calls with
+    equal digests repeat each other."""
     texts = ["" if call.kind in ("read", "search") else call.text for call in turn.calls]
     digests = [blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
     return [call.identity + digest for call, digest in zip(turn.calls, digests, strict=True)]
@@ -514,7 +536,8 @@ def _reads_whole(call: Call) -> bool:
 
 
 def _noise(turns: Sequence[TurnEvidence]) -> set[str]:
-    """Return the texts of decisive lines that a run that passed prints, too, so that they explain no failure."""
+    """Return the texts of lines that seem to explain a failure, but that a successful run prints, too, so that they
+    explain nothing (such as a warning)."""
     decisive = {turn.lines.text(number).strip() for turn in turns for number in turn.decisive_lines}
     ended_calls = (ended for turn in turns if decisive for ended in turn.ended_calls)
     passed_texts = (call.text for _, call, outcome in ended_calls if call.kind == "run" and outcome.has_passed)
@@ -522,7 +545,8 @@ def _noise(turns: Sequence[TurnEvidence]) -> set[str]:
 
 
 def _without_noise(turn: TurnEvidence, noise_texts: set[str]) -> TurnEvidence:
-    """Return `turn` with the next reason of a failure, if any, for each decisive line with a text in `noise_texts`."""
+    """Return `turn` without the lines with `noise_texts` among those that explain a failure. If a failure has another
+    reason, its line takes their place."""
     noise_lines = {number for number in turn.failure_lines if turn.lines.text(number).strip() in noise_texts}
     outcomes = tuple(_without_reasons(outcome, noise_lines) for outcome in turn.outcomes)
     if outcomes == turn.outcomes:
@@ -532,7 +556,8 @@ def _without_noise(turn: TurnEvidence, noise_texts: set[str]) -> TurnEvidence:
 
 
 def _without_reasons(outcome: Outcome, noise: set[int]) -> Outcome:
-    """Return the outcome without the lines `noise`; unchanged without other reasons, or if none of them is decisive."""
+    """Return the outcome of a failed call without the line numbers `noise`, which explain nothing. It stays the same if
+    it has no other reasons, or if none of these lines is among its decisive ones."""
     reasons = tuple(number for number in outcome.reasons if number not in noise)
     if not reasons or noise.isdisjoint(outcome.decisive):
         return outcome
@@ -542,9 +567,11 @@ def _without_reasons(outcome: Outcome, noise: set[int]) -> Outcome:
 
 
 def _answers(turns: Sequence[TurnEvidence]) -> dict[str, str]:
-    """Return the id of the turn with the agent's answer, by the id of the turn in which the user asked for work. The
-    answer is the agent's last message before the user writes again, or at the end. It has no calls, follows turns with
-    calls, and does not end with a question. There is none if the user stopped the agent."""
+    """Find where the agent finished what the user asked for: ``{"t1": "t30"}`` if t30 is its answer to t1.
+
+    The answer is the agent's last message before the user writes again, or at the end. It has no calls, follows turns
+    with calls, and does not end with a question. There is none if the user stopped the agent.
+    """
     asking_id, has_worked = "", False
     answers = {}
     for turn, following in zip(turns, [*turns[1:], None], strict=False):
@@ -558,15 +585,16 @@ def _answers(turns: Sequence[TurnEvidence]) -> dict[str, str]:
 
 
 def _ends_work(following: TurnEvidence | None) -> bool:
-    """Return True if the agent's work ends before the turn `following`, as this is a message of the user or missing. A
-    message which reports that the user stopped the agent does not end the work."""
+    """Return True if the agent's work ends before the turn `following`: there is none, or it is a message of the user.
+    A message which reports that the user stopped the agent does not count, as the work is unfinished."""
     if following is None:
         return True
     return following.turn.kind == "user" and not any(is_refusal(line.text) for line in following.lines)
 
 
 def _choice(previous: TurnEvidence | None, turn: TurnEvidence) -> Choice | None:
-    """Return the option or question in `previous` that the user answers by a short reply in `turn`, if any."""
+    """Return the option or question of the agent in the turn `previous` that a short reply in `turn` is about, so that
+    a reply such as "the second" keeps its meaning; None without one."""
     if previous is None or turn.turn.kind != "user":
         return None
     spoken = tuple(statements(previous.lines.of_part("assistant")))

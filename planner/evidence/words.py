@@ -1,11 +1,11 @@
-"""Words, figures and names of a text in any script, for counting and comparing.
+"""Finds the words, figures and names in a text of any script, for counting and comparing.
 
 A word is a run of letters, or a number. In scripts without blanks between words, such as Chinese, Japanese and Thai,
 each pair of neighbouring characters counts as a word, as in search engines. Figures are numbers, amounts, dates and
 times. They are compared by value: ``1,290``, ``1.290``, ``1 290`` and ``١٬٢٩٠`` are equal.
 
 Specifics are names that an agent cannot guess if they are removed: paths, URLs, identifiers, ids and numbers of three
-digits or more. Decides nothing about the worth of names.
+digits or more. Nothing here decides which of them matter.
 """
 
 from __future__ import annotations
@@ -21,34 +21,37 @@ from planner.reading.lazy import lazy_pattern
 LETTERS = "A-Za-zÀ-ÖØ-öø-ɏḀ-ỿ"
 """Letters of the Latin script, as a set in a pattern."""
 WORD = f"{LETTERS}0-9_"
-"""Characters of names, as a set in a pattern. Letters of other scripts may touch names and figures: ``日活1.36亿``."""
+"""Characters of names, as a set in a pattern. Letters of other scripts are not in it, as they may be next to a name or
+figure without a blank: ``日活1.36亿``."""
 BLANKS = " \u00a0\u2009\u202f"
 """Blanks that may group digits: ``12 500``."""
 
 DATE_GAP = 4
 """Largest number of characters between two numbers of a date or time: ``14時30``, ``14. 3. 2026``."""
 _NOT_PLAIN = lazy_pattern(r"[！-～٪٫٬]|(?![0-9])\d")
-"""Character that `plain_text` replaces: a full-width form, a mark of Arabic figures, or a digit of another script."""
+"""Character that `plain_text` replaces by ASCII: a full-width form (``％``), a mark of Arabic figures, or a digit of
+another script."""
 _ARABIC_MARKS = {"٪": "%", "٫": ".", "٬": ","}
 _ESCAPE = lazy_pattern(r"\\(?:u([0-9a-fA-F]{4})|[nrt])")
 """Escape in a string of JSON: ``\\n``, ``\\u65e5``."""
 
 DIGITS = rf"\d++(?:(?:[.,'’]|[{BLANKS}](?=\d{{3}}(?![{WORD}])))\d++)*+"
-"""Pattern of a number with its marks: ``1,290``, ``3.14``, ``12 500``."""
+"""Pattern of a number with the marks between its digits: ``1,290``, ``3.14``, ``12 500``."""
 _NUMBER = lazy_pattern(rf"(?:(?<![{WORD}])|(?<=\d[hT]))(?<!\d\.)({DIGITS})(?=[{LETTERS}]{{0,4}}(?![{LETTERS}_]))")
 """Number in a text, with or without a unit: ``42ms``, the ``30`` of ``14h30``; not in ``v3``, ``a1b2c3d``."""
 _DIGIT_RUN = lazy_pattern(r"\d+")
 _NEIGHBOURS = lazy_pattern(r"(?<!\d)(\d{1,4})(?=(\D{1,20})(\d{1,4})(?!\d))")
-"""Number before a short text and another number. The match ends before the text, as the second may begin a pair, too.
-"""
+"""Number that is followed by a short text and another number: the ``14`` in ``14:30``. The match ends before that text,
+because the other number may begin a pair, too."""
 _MONTH = lazy_pattern(r"[^\W\d_]{2}|[^\W\d_]\W?[^\W\d_]")
 """Letters that may name a month: ``März``, ``มี.ค.``; not ``年``."""
 _DAY_AND_MONTH = lazy_pattern(r"(\d{1,2})\.(0?[1-9]|1[0-2])\.(?!\d)")
-"""Date without its year: ``14.03.``."""
+"""Day and month without a year: ``14.03.``."""
 
 
 def plain_text(text: str) -> str:
-    """Return `text` with digits, full-width characters and Arabic marks replaced by ASCII."""
+    """Return `text` with digits of any script, full-width characters and Arabic marks replaced by ASCII, so that equal
+    figures become equal texts."""
     if text.isascii():
         return text
     return _NOT_PLAIN.sub(lambda match: _ascii(match[0]), unicodedata.normalize("NFC", text))
@@ -61,45 +64,48 @@ def _ascii(character: str) -> str:
 
 
 def plain_forms(text: str) -> Iterator[str]:
-    """Yield the plain text of `text`, and if it has escapes of JSON, also the plain text without them."""
+    """Yield `text` with digits and marks in ASCII; and if it has escapes of JSON, also with these decoded, as the text
+    may come from inside a JSON string."""
     yield plain_text(text)
     if "\\" in text:
         yield plain_text(_ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else " ", text))
 
 
 def short_number(number: str) -> str:
-    """Return a number of at most two digits without zeros at its beginning: ``3`` for ``03``; others unchanged."""
+    """Return a number of at most two digits without zeros at its beginning: ``3`` for ``03``, as dates are written both
+    ways. Longer numbers, which may be ids, stay unchanged."""
     return number.lstrip("0") or "0" if len(number) < 3 else number
 
 
 def is_year(number: str) -> bool:
-    """Return True for a year from 1900 to 2099."""
+    """Return True if `number` may be a year: it is from 1900 to 2099."""
     return len(number) == 4 and number[:2] in ("19", "20")
 
 
 def numbers_in(digits: str) -> list[str]:
-    """Return the whole numbers in `digits`, whatever separates them."""
+    """Return the whole numbers in `digits`, whatever separates them: 14 and 3 for ``14.03.``."""
     return [*map(short_number, _DIGIT_RUN.findall(digits))]
 
 
 def pairs_in(text: str) -> Iterator[str]:
-    """Yield each pair of neighbouring numbers, in a form for each meaning that it may have.
+    """Yield each pair of neighbouring numbers as a key, so that dates and times in different notations can be compared.
 
-    The form is ``14~3`` for numbers with at most `DATE_GAP` characters between them, and ``14:30`` for a time. It is
-    ``14@2026`` for a day and a year with a month's name or ``, `` between them.
+    The key is ``14~3`` for numbers with at most `DATE_GAP` characters between them, and ``14:30`` for a time. It is
+    ``14@2026`` for a day and a year with a month's name or ``, `` between them. A pair may have several keys.
     """
-    for first, between, second in _NEIGHBOURS.findall(text):
-        one, other = short_number(first), short_number(second)
+    for first_digits, between, second_digits in _NEIGHBOURS.findall(text):
+        first, second = short_number(first_digits), short_number(second_digits)
         if len(between) <= DATE_GAP:
-            yield f"{one}~{other}"
+            yield f"{first}~{second}"
         if between in (":", "h"):
-            yield f"{one}:{other}"
+            yield f"{first}:{second}"
         if between == ", " or _MONTH.search(between):
-            yield f"{one}@{other}"
+            yield f"{first}@{second}"
 
 
 def values_of(digits: str) -> set[str]:
-    """Return the values that a number may have, as texts: 1290 and 1.29 for ``1,290``, none for ``3.11.2``."""
+    """Return the values that the number `digits` may have, as texts: 1290 and 1.29 for ``1,290``, as a comma separates
+    thousands or decimals; none for ``3.11.2``."""
     groups, marks = re.split(r"\D", digits), re.findall(r"\D", digits)
     if not marks:
         return {short_number(digits)}
@@ -112,19 +118,20 @@ def values_of(digits: str) -> set[str]:
 
 
 def _is_grouped(groups: Sequence[str]) -> bool:
-    """Return True for digits that are grouped by thousands, or as in India: ``1,290``, ``1,50,000``."""
+    """Return True if `groups`, the digits between the marks of a number, are thousands (``1,290``), or grouped as in
+    India (``1,50,000``)."""
     return 0 < len(groups[0]) <= 3 and {*map(len, groups[1:])} <= {2, 3} and len(groups[-1]) == 3
 
 
 def listed_in(digits: str, values: set[str]) -> list[str]:
-    """Return the numbers in `digits` if it may be a list of several: ``12,15,18``, ``14.03.2026``; else an empty list:
-    ``1.36``, ``1,290``. `values`: those that `digits` may have as one number."""
+    """Return the numbers in `digits` if they may be several, as in ``12,15,18`` or ``14.03.2026``; an empty list for a
+    single number such as ``1.36`` or ``1,290``. `values`: values that `digits` may have as one number."""
     is_list = not values or " " in digits or ("," in digits and not any(map(str.isdigit, values)))
     return [*map(short_number, _DIGIT_RUN.findall(digits))] if is_list else []
 
 
 def values_in(text: str) -> set[str]:
-    """Return the values of all numbers in a plain text."""
+    """Return the values of all numbers in `text`, whose digits and marks are ASCII (`plain_text`)."""
     values: set[str] = set()
     for digits in set(_NUMBER.findall(text)):
         of_number = values_of(digits)
@@ -145,19 +152,22 @@ _IS_UNSPACED = lazy_pattern(rf"[{_UNSPACED}]")
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of at least two characters in order, in lower case; in scripts without blanks, pairs."""
+    """Return the words of `text` that have at least two characters, in order and in lower case. In scripts without
+    blanks between words, they are the pairs of neighbouring characters."""
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
     return list(chain.from_iterable(map(_pieces, _WORD.findall(text.casefold()))))
 
 
 def without_figures(text: str) -> str:
-    """Return `text` with each figure replaced by 0, so that lines that differ only in figures become equal."""
+    """Return `text` with each figure (number, amount, date, time) replaced by 0, so that lines that differ only in
+    figures become equal."""
     return _FIGURE.sub("0", text)
 
 
 def _pieces(run: str) -> list[str]:
-    """Return each pair of characters of a run in a script without blanks; of other runs the run, if longer than one."""
+    """Return the words in `run`, a match of `_WORD`: each pair of neighbouring characters in a script without blanks
+    between words, else `run` itself; none for a single character."""
     if not _IS_UNSPACED.match(run):
         return [run] if len(run) > 1 else []
     return [run[at : at + 2] for at in range(len(run) - 1)]
@@ -169,15 +179,16 @@ def figures_of(text: str) -> list[str]:
 
 
 NAME_CHARACTERS = 256
-"""Largest length of a name that is no URL. A longer run of name characters, such as base64, is read in pieces, so that
-the time grows in proportion to its length."""
+"""Largest length of a name other than a URL. A longer run of name characters, such as base64, is read in pieces, so
+that the time grows only in proportion to its length."""
 
 URL_CHARACTERS = 2_048
 """Largest length of a URL; a longer one is read in pieces."""
 
 _URL = rf"https?://[^\s\"'<>`|\\^{{}}\[\]()]{{1,{URL_CHARACTERS}}}"
 _PATH = r"(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\](?=[\w.@-]))?(?:[\w.@+%$-]{1,99}+[/\\])++[\w.@+%$*-]*|[/~]\w[\w.-]+"
-"""Path: ``src/app/main.py``, ``C:\\a``; not ``/`` alone. Parts end at slashes, so that none is tried twice."""
+"""Path: ``src/app/main.py``, ``C:\\a``; not ``/`` alone. Each part ends at a slash, so that the search takes linear
+time."""
 _FILE = r"\b\w[\w-]{0,99}+(?:\.[\w-]{1,99}){0,7}\.[A-Za-z][A-Za-z0-9]{0,5}\b"
 """File name without a folder: ``package.json``, ``a.test.ts``; not ``3.14``."""
 _JOINED_WORD = r"[A-Za-z_$@#][\w$]*+(?:(?:[.:-]|::)\w++)*+|\d\w*+(?:[.:-]\w++)*+"
@@ -185,31 +196,34 @@ _JOINED_WORD = r"[A-Za-z_$@#][\w$]*+(?:(?:[.:-]|::)\w++)*+|\d\w*+(?:[.:-]\w++)*+
 _NAME_SET = r"\w.@+%$#/\\:~*-"
 """Characters of names, as a set in a pattern."""
 _PLAIN = rf"(?:(?:[A-Za-z][a-z]*+|[A-Z]++|[0-9]{{1,2}}+)[.:-]*+|[.:*%+-]++)(?![{_NAME_SET}])"
-"""Single word of a language, small number or mark, which is no name: ``Hello:``, ``12``, ``PASSED``."""
+"""Text that is no name: a single word of a language, a small number or a mark, such as ``Hello:``, ``12``, ``PASSED``.
+"""
 _RUN = lazy_pattern(
     rf"(?>[^{_NAME_SET}]++|{_PLAIN})*+"
     rf"(?:(?P<url>{_URL})|(?P<run>[{_NAME_SET}]{{1,{NAME_CHARACTERS}}})|\Z)"
 )
-"""Longest run of name characters, after text without names."""
+"""Next run of characters of names, or URL, after any text that contains no name."""
 _TOKEN = lazy_pattern(rf"(?P<path>{_PATH})|(?P<file>{_FILE})|(?P<word>{_JOINED_WORD})")
 
 _JOINED_OR_MIXED = lazy_pattern(r"[.:-]|[a-z0-9][A-Z]|[A-Z]{2}[a-z]|\d{3}")
-"""Sign of an identifier, such as a joining mark or a capital inside: ``run-time``, ``toJson``, ``E1234``."""
+"""Sign that a word is an identifier: a joining mark, a capital inside, or digits: ``run-time``, ``toJson``, ``E1234``.
+"""
 _LETTER = lazy_pattern(r"[A-Za-z]")
 _SEPARATORS = lazy_pattern(r"[/\\.:-]+")
 MOST_COMPONENTS = 24
-"""Largest number of components into which `parts_of` splits a name; it reads the rest as one."""
+"""Largest number of marks at which `parts_of` splits a name; the text after them is one component."""
 PART_CHARACTERS = 4
 """Smallest length of a part of a name that counts as a name."""
 _TRAILING = ".,:;!?-"
-"""Marks at the end of a run that do not belong to its name."""
+"""Punctuation that does not belong to a name if it is at its end."""
 
 PATH_MARKS = r"[\w.:/~)\]}*>$%-]"
 """Characters that may precede a slash within a path or an address, as a set in a pattern."""
 
 
 def specifics_of(text: str) -> list[str]:
-    """Return the distinct specifics of `text`, in order of first appearance."""
+    """Return the names in `text` that nobody could guess if they were removed: paths, URLs, identifiers, ids, and
+    numbers of three digits or more. Each is returned once, in order of first appearance."""
     names: dict[str, None] = {}
     for url, run in _RUN.findall(text):
         if url:
@@ -227,8 +241,8 @@ def specifics_of(text: str) -> list[str]:
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """Return `name` and all runs of its components with at least `PART_CHARACTERS`: for ``src/app/main.py`` also
-    ``app/main``, ``main.py`` and others."""
+    """Return `name` and all names that are parts of it, as a text may shorten it: for ``src/app/main.py`` also
+    ``app/main``, ``main.py`` and others of at least `PART_CHARACTERS`."""
     breaks = [match.span() for match in islice(_SEPARATORS.finditer(name), MOST_COMPONENTS)]
     if not breaks:
         return (name,)
@@ -240,8 +254,8 @@ def parts_of(name: str) -> tuple[str, ...]:
 
 
 def _is_identifier(text: str) -> bool:
-    """Return True for a number of three digits, or a word that no dictionary contains. Such a word has an underscore, a
-    capital inside or digits, or consists of words joined by ``.``, ``:`` or ``-``."""
+    """Return True if `text` is a number of at least three digits, or a word that is in no dictionary: it has an
+    underscore, a capital inside or digits, or consists of words joined by ``.``, ``:`` or ``-``."""
     if text.isdigit() or len(text) < 4:
         return text.isdigit() and len(text) >= 3
     inner = text.strip("_$@#")
@@ -251,7 +265,7 @@ def _is_identifier(text: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _below(root: str) -> re.Pattern[str]:
-    """Return a pattern for `root` and the slash after it at the beginning of a longer path."""
+    """Return a pattern that matches the folder `root`, with the slash after it, at the beginning of a longer path."""
     if root[1:2] == ":":
         folders = "".join(rf"[\\/]+{re.escape(part)}" for part in root[3:].split("/"))
         return re.compile(rf"(?<![\w.:/~\\-])(?i:{root[0]}:|/{root[0]}){folders}[\\/]+(?=[\w.@+-])")
@@ -259,5 +273,5 @@ def _below(root: str) -> re.Pattern[str]:
 
 
 def without_root(text: str, root: str) -> str:
-    """Return `text` with paths below `root` made relative to it."""
+    """Return `text` with paths below the folder `root` made relative to it, which saves tokens."""
     return _below(root).sub("", text) if root and root.rpartition("/")[2] in text else text
