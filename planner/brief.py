@@ -17,6 +17,7 @@ from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.effects import written_notes
 from planner.evidence.grounding import invented
 from planner.evidence.words import specifics_of, words_of
+from planner.placeholders import ranges_of
 from planner.plan import Finding
 from planner.reading.lazy import lazy_pattern
 from planner.reading.lines import SENTENCE_END, Line
@@ -99,7 +100,7 @@ class PageStatement:
     @property
     def line(self) -> str:
         """Statement as a line of the page."""
-        return f"- {self.text} ({', '.join(self.turns)})" if self.turns else f"- {self.text}"
+        return f"- {self.text} ({_citation(self.turns)})" if self.turns else f"- {self.text}"
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,17 @@ def _ids(group: str) -> Iterator[str]:
     for match in _ID.finditer(group):
         first, last = int(match[1]), int(match[2] or match[1])
         yield from (f"t{number}" for number in range(first, min(last, first + MOST_CITED) + 1))
+
+
+def _citation(turn_ids: Iterable[str]) -> str:
+    """Return turn ids in order, as `_ids` reads them: ``t1-t3, t7``. Three or more turns in a row are one range: single
+    ids took up to a seventh of the tokens of a page."""
+    parts: list[str] = []
+    for low, high in ranges_of(int(turn_id[1:]) for turn_id in turn_ids):
+        for first in range(low, high + 1, MOST_CITED + 1):
+            last = min(first + MOST_CITED, high)
+            parts += [f"t{first}-t{last}"] if last > first + 1 else [f"t{number}" for number in range(first, last + 1)]
+    return ", ".join(parts)
 
 
 def brief_text(statements: Iterable[PageStatement]) -> str:
@@ -465,23 +477,33 @@ def with_record(
     added, older = missing[:fitting], missing[fitting:]
     if older:
         older_turns = [*dict.fromkeys(turn_id for statement in reversed(older) for turn_id in statement.turns)]
-        first_and_last = tuple(dict.fromkeys((older_turns[0], older_turns[-1])))
-        added.append(PageStatement("EFFECTS", f"earlier ones of {' to '.join(first_and_last)}", first_and_last))
+        since = f" since {older_turns[0]}" if len(older_turns) > 1 else ""
+        added.append(PageStatement("EFFECTS", f"earlier ones{since}", (older_turns[-1],)))
     return brief_text([*written, *added]) if added else brief
 
 
 def fit_brief(text: str, counter: TokenCounter, most_raw_tokens: float) -> tuple[str, int]:
-    """Return the brief reduced to `most_raw_tokens`, and the number of removed statements. The headings lose statements
-    in the order of `GIVE_WAY`, each its last statement first."""
-    statements = read_brief(text)
-    costs = [counter.raw(statement.line + "\n") for statement in statements]
-    spent = sum(costs) + 2 * len(HEADINGS)  # each heading takes about two
-    removed: set[int] = set()
-    for at in sorted(range(len(statements)), key=lambda at: (GIVE_WAY.index(statements[at].heading), -at)):
-        if spent <= most_raw_tokens:
+    """Return the brief reduced to `most_raw_tokens`, and the number of statements that are shorter or missing. The
+    headings lose statements in the order of `GIVE_WAY`, each its last statement first, and of that its last clauses."""
+    statements: list[PageStatement | None] = [*read_brief(text)]
+    costs = [_raw_tokens(statement, counter) for statement in statements]
+    excess, reduced = sum(costs) + 2 * len(HEADINGS) - most_raw_tokens, 0  # each heading takes about two
+    for at, statement in sorted(enumerate(read_brief(text)), key=lambda one: (GIVE_WAY.index(one[1].heading), -one[0])):
+        if excess <= 0:
             break
-        spent -= costs[at]
-        removed.add(at)
-    if not removed:
-        return text, 0
-    return brief_text(one for at, one in enumerate(statements) if at not in removed), len(removed)
+        shorter = ((form, costs[at] - _raw_tokens(form, counter)) for form in _shorter(statement))
+        statements[at], saved = next((one for one in shorter if one[1] >= excess), (None, costs[at]))
+        excess, reduced = excess - saved, reduced + 1
+    return (brief_text(filter(None, statements)), reduced) if reduced else (text, 0)
+
+
+def _raw_tokens(statement: PageStatement | None, counter: TokenCounter) -> int:
+    """Return the raw tokens of the line of `statement`; 0 for none."""
+    return counter.raw(statement.line + "\n") if statement else 0
+
+
+def _shorter(statement: PageStatement) -> Iterator[PageStatement]:
+    """Yield `statement` without its last clause, without its last two, and so on, but with at least one."""
+    clauses = _CLAUSE_END.split(statement.text)
+    for number in range(len(clauses) - 1, 0, -1):
+        yield replace(statement, text="".join(clauses[:number]).rstrip(";； "))

@@ -171,7 +171,7 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
     brief, struck = fit_brief(_brief_with_record(request, proposal, brief_room), counter, brief_room)
     if struck:
         problem = f"the brief is longer than the {int(brief_room * counter.scale)} tokens that the target leaves it"
-        repair = f"its last {struck} statements are left out"
+        repair = f"its last {struck} statements are left out or shortened"
         selecting.findings.append(Finding(code="brief_too_long", problem=problem, repair=repair))
         selecting.pin(brief)
         room -= selecting.take_least(selecting.turns)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from applier.view import preview
 from planner import TokenCounter, plan_compaction
 from planner.analysis import analyze
-from planner.brief import HEADINGS, check_brief, covered_failures, fit_brief, read_brief
+from planner.brief import HEADINGS, brief_text, check_brief, covered_failures, fit_brief, read_brief
 from planner.guards import check_plan
 from planner.plan import Provenance
 from planner.proposal import Proposal, TurnProposal
@@ -76,11 +76,36 @@ def test_of_a_brief_stays_what_the_turns_hold_and_nothing_else(page):
 @given(pages())
 def test_what_a_statement_names_stands_in_the_turns_it_cites(page):
     checked, _ = check_brief(page[0], EVIDENCE)
-    for line in (line for line in checked.split("\n") if " it holds" in line):
-        cited = re.search(r"\((t\d+(?:, t\d+)*)\)$", line)
-        assert cited
-        assert set(cited[1].split(", ")) <= set(EVIDENCE.turns)
-        assert {holder for name, holder in TRUE.items() if re.search(rf"\b{name}\b", line)} <= set(cited[1].split(", "))
+    for statement in (one for one in read_brief(checked) if "it holds" in one.text):
+        assert set(statement.turns) <= set(EVIDENCE.turns)
+        holders = {holder for name, holder in TRUE.items() if re.search(rf"\b{name}\b", statement.text)}
+        assert holders <= set(statement.turns)
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=30, unique=True))
+def test_a_citation_is_read_back_with_the_same_turns(numbers):
+    written = f"FACTS\n- one fact ({', '.join(f't{number}' for number in numbers)})"
+    page = brief_text(read_brief(written))
+    assert read_brief(page)[0].turns == tuple(f"t{number}" for number in sorted(numbers))
+    assert brief_text(read_brief(page)) == page
+
+
+def test_turns_in_a_row_are_cited_as_a_range():
+    page = brief_text(read_brief("FACTS\n- one fact (t3, t9, t10, t4, t5)\n- another (t7-t8)"))
+    assert page == "FACTS\n- one fact (t3-t5, t9, t10)\n- another (t7, t8)"
+
+
+def test_a_page_that_is_too_long_loses_the_last_clauses_first():
+    page = "REQUEST\n- keep to the plan (t1)\nFACTS\n- one; two; three (t2)\n- four; five; six (t2)"
+    sizes = [fit_brief(page, TokenCounter(), most)[0] for most in range(60, 15, -1)]
+    left = list(dict.fromkeys(sizes))
+    assert left[:5] == [
+        page,
+        page.replace("; six", ""),
+        page.replace("; five; six", ""),
+        page.replace("\n- four; five; six (t2)", ""),
+        page.replace("; three (t2)\n- four; five; six", ""),
+    ]
 
 
 @given(pages())
@@ -247,7 +272,7 @@ def test_the_rules_page_cites_where_each_name_stands_and_leaves_nothing_to_mend(
     session.append({"role": "assistant", "content": "Done."})
     plan = plan_compaction(session, "go on", planner="rules", target_ratio=0.9, now=0.0)
     (line,) = [line for line in rules_brief(analyze(session).evidence).split("\n") if "a.py" in line]
-    assert line == "- src/a.py: edited (t5, t6, t7)"
+    assert line == "- src/a.py: edited (t5-t7)"
     assert not [finding for finding in plan.findings if finding.code.startswith(("brief", "invented"))]
 
 
