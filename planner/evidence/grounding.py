@@ -1,8 +1,8 @@
-r"""Grounding: whether the names and figures in a text occur in its source, in any script.
+r"""Checks whether a model made up names or figures: whether those in its text occur in the source of the text.
 
-Names and figures without a source count as invented, and are removed from plans. Figures (numbers, amounts, dates) are
-compared by value: ``1,290`` and ``1 290`` are equal, and so are ``14.03.2026`` and ``2026-03-14``. Names (paths, ids,
-identifiers, flags, URLs) must occur whole: ``/bin/sh`` is not in ``/usr/bin/sh``. Ordinary words are not checked.
+Those that do not are removed from plans. Figures (numbers, amounts, dates) are compared by value, in any script:
+``1,290`` and ``1 290`` are equal, and so are ``14.03.2026`` and ``2026-03-14``. Names (paths, ids, identifiers, flags,
+URLs) must occur whole: ``/bin/sh`` is not in ``/usr/bin/sh``. Ordinary words are not checked.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from planner.evidence.words import (
 from planner.reading.lazy import lazy_pattern, lazy_property
 
 TOKEN_CHARACTERS = 1_024
-"""Length at which a run of name characters (base64, minified code) is cut into pieces."""
+"""Length at which a run of name characters (base64, minified code) is cut into pieces, so that the time is limited."""
 QUICK_TEXTS, QUICK_CHARACTERS = 16, 20_000
-"""Number of first texts and of their first characters that are searched before an index is built: most names occur
-there."""
+"""Number of first texts, and of first characters in each, that are searched before an index of all texts is built.
+Most names occur there, so that no index is needed."""
 COUNTABLE = 10
-"""Largest whole number that is accepted without a source: a reader may count items that the source does not number."""
+"""Largest whole number that a text may contain without a source: it may count items that the source does not number."""
 SHORTEST_PART, LONGEST_PART = 8, 100
-"""Smallest and largest length of a part of an identifier that counts as a name: ``HashLength`` of ``HashLength_a``."""
+"""Smallest and largest length of a part of an identifier that counts as a name: ``HashLength`` in ``HashLength_a``."""
 SHORTEST_PIECE = 4
-"""Smallest length of a piece of a shortened name (``getUserI…``) that must occur in the source."""
+"""Smallest length of a piece of a shortened name (``getUserI…``) that is looked for in the source."""
 SHORTEST_HUMPS = 5
-"""Smallest length of a word with capitals inside that counts as an identifier: ``toJson``; not ``GmbH``, ``kWh``."""
+"""Smallest length of an identifier that is recognised by capitals inside: ``toJson``; not ``GmbH``, ``kWh``."""
 SHORTEST_HASH = 7
 """Length of the shortest commit hash that git prints."""
 
@@ -50,59 +50,61 @@ SHORTEST_HASH = 7
 _MARKS = r"./\\:@+%$#~*=&?-"
 """Characters of names other than letters, digits and underscores, as a set in a pattern."""
 _SOURCE_TOKEN = lazy_pattern(rf"[{WORD}{_MARKS}]{{1,{TOKEN_CHARACTERS}}}")
-"""A run of name characters in the source: ``src/a.py:3``."""
+"""Token of the source, a run of name characters: ``src/a.py:3``."""
 _COMPONENT = lazy_pattern(rf"[{WORD}]+")
-"""One word of a token: ``src`` of ``src/a.py``."""
+"""Component of a token, one word: ``src`` in ``src/a.py``."""
 _IN_NAME = rf"[{WORD}./\\:@#-]"
 _GROUP = rf"(?<=\d)(?<!{_IN_NAME}\d)|(?<=\d\d)(?<!{_IN_NAME}\d\d)|(?<=\d\d\d)(?<!{_IN_NAME}\d\d\d)"
-"""Place after one to three digits that begin a number: after ``1`` of ``$1 290``; not after ``SUP-221``."""
+"""Place after the one to three digits that begin a number: after the ``1`` in ``$1 290``; not after ``SUP-221``."""
 _TOKEN = lazy_pattern(
     rf"(?:[{WORD}{_MARKS}]|(?<=\d)[,'’](?=\d)"
     rf"|(?:{_GROUP})[{BLANKS}](?=\d{{3}}(?![{WORD}]))){{1,{TOKEN_CHARACTERS}}}"
 )
-"""A run of name characters and marks that group digits in the checked text: ``src/a.py:3``, ``1,290``, ``1 290``."""
+"""Token of the checked text, a run of name characters and of marks that group digits: ``src/a.py:3``, ``1 290``."""
 _FIGURE = lazy_pattern(
     rf"(?:[A-Z]{{1,2}}\$|[~$%#+=.-]{{0,2}})({DIGITS})(?:%|[{LETTERS}]{{1,4}})?(?:-[{LETTERS}]{{2,30}}){{0,3}}"
 )
-"""A number with its unit: ``$42``, ``R$42``, ``3.5%``, ``2nd``, ``90-line``, ``14-Tage-Frist``; not ``v2``."""
+"""Number with its unit: ``$42``, ``R$42``, ``3.5%``, ``2nd``, ``90-line``, ``14-Tage-Frist``; not ``v2``."""
 _NUMBERS = lazy_pattern(rf"(\d{{1,4}}(?:[-./:h]\d{{1,4}}){{1,5}})(?:[{LETTERS}]{{0,4}}|\+\d)")
-"""A date, time, range, ratio or version: ``2026-03-14``, ``14:30``, ``02:30+1``, ``5-7``, ``3.11.2``."""
+"""Date, time, range, ratio or version: ``2026-03-14``, ``14:30``, ``02:30+1``, ``5-7``, ``3.11.2``."""
 _TWO_NUMBERS = lazy_pattern(r"(\d{1,2})\.(\d{1,2})")
-"""A time or a date without its year: ``14.30``, ``27.11``, ``3.4``."""
+"""Two numbers that may be a time, or a day and month: ``14.30``, ``27.11``, ``3.4``."""
 _TIMESTAMP = lazy_pattern(r"([\d-]{8,10})T([\d:.]{4,16})(?:Z|[+-][\d:]{2,6})?")
 """Date and time in one word: ``2026-03-14T14:30:00Z``."""
 _TURN_ID = lazy_pattern(rf"(?<![{WORD}{_MARKS}])t\d+(?:\s{{0,4}}[-–]\s{{0,4}}t?\d+)?(?![{_MARKS}]{{0,8}}[{WORD}])")
-"""Id of a turn or a range of them, which the plan itself defines: ``t9``, ``t9-t14``; not ``t9.test.ts``."""
+"""Id of a turn or a range of turns: ``t9``, ``t9-t14``; not ``t9.test.ts``. Plans define these ids, so that no source
+has them."""
 _TRAILING = ".,:;!?-*=&\\"
 """Marks at the end of a token that do not belong to its name."""
 _NO_PATH_BEFORE = lazy_pattern(r"(?:[^\s\"'`(\[{<>]|\w[\"'`])$")
-"""Text before a slash that joins two words: ``€/night``, ``"a"/b``; not ``"/b``, ``(/b``."""
+"""Text before a slash which shows that the slash joins two words and begins no path: the ``€`` in ``€/night``; not the
+``(`` in ``(/b``."""
 _HUMPS = lazy_pattern(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
 """Capital inside a word: ``toJson``, ``HTTPServer``."""
 _INFLECTED = lazy_pattern(r"[A-Z]{2,}[a-z]{1,3}")
-"""A word in capitals with an ending: ``URLs``, ``POSTed``."""
+"""Word in capitals with an ending: ``URLs``, ``POSTed``."""
 _FLAG = lazy_pattern(r"--?[a-z][\w-]*|-[A-Z]")
 """Option of a command: ``--no-verify``, ``-x``, ``-X``."""
 _HYPHENATED = lazy_pattern(rf"[{LETTERS}]+(?:-[{LETTERS}]+)+")
 """Words joined by hyphens: ``run-time``, ``Top-Liste``."""
 _DAYS = lazy_pattern(r"(\d{1,2})\.(?:\d{1,2}\.?)?-(\d{1,2})(?:\.\d{1,2})?")
-"""Days from one to another: ``23.-27.``, ``23.-27.11``, ``21.12.-4.1``."""
+"""Range of days: ``23.-27.``, ``23.-27.11``, ``21.12.-4.1``."""
 _TIMES = lazy_pattern(r"[xX]\d{1,2}")
 """Number of times: ``x4``."""
 _SIMPLE_ID = lazy_pattern(r"[A-Za-z]+-?\d+")
 """Letters and a number, compared without regard to capitals: ``COVID-19``, ``W2378156``."""
 _NOUN = lazy_pattern(rf"[A-ZÀ-Þ][{LETTERS}]{{3,}}")
-"""A word that a hyphen joins to others: ``Liste`` of ``Top-10-Liste``."""
+"""Noun that a hyphen joins to others: ``Liste`` in ``Top-10-Liste``."""
 _RANGE_END = lazy_pattern(r"[A-Za-z]?\d{1,9}")
-"""First or last member of a range: ``U1`` and ``U4`` of ``U1-U4``."""
+"""First or last member of a range: ``U1`` and ``U4`` in ``U1-U4``."""
 _GAP = lazy_pattern(rf"(?<![{WORD}])(?:ID|N|X|id|<\w+>|\{{\w+\}}|:\w+)(?![{WORD}])|\*+")
-"""Gap in a name: ``comments/ID/replies``, ``hooks_*.go``; not ``idle``."""
+"""Placeholder in a name: the ``ID`` in ``comments/ID/replies``, the ``*`` in ``hooks_*.go``; not ``idle``."""
 _SPLIT = lazy_pattern(r"[:=,#&?+\s]+|@(?=v?\d)|(?<=\w)\.{2,3}(?=\w)|(?<=\w)\.(?=\d+$)(?<!\d\.)")
-"""Marks that join names into one token: ``KEY=value``, ``a1b2c3d..d4e5f6a``, ``Nr.5``, ``left-pad@1``."""
+"""Marks that join several names into one token: ``KEY=value``, ``a1b2c3d..d4e5f6a``, ``Nr.5``, ``left-pad@1``."""
 _FILE = lazy_pattern(r"\w[\w-]*(?:\.[\w-]+)*\.[A-Za-z]\w{0,5}")
-"""File's name without a folder: ``token_test.go``."""
+"""File name without a folder: ``token_test.go``."""
 _FOREIGN_FILE = lazy_pattern(rf"[^\W\d{LETTERS}_]{{1,2}}\.[a-z][a-z0-9]{{1,4}}(?![{WORD}])")
-"""End of a file's name in another script: ``告.docx`` of ``报告.docx``."""
+"""End of a file name in another script: ``告.docx`` in ``报告.docx``."""
 _ABBREVIATION = lazy_pattern(rf"(?:[{LETTERS}]{{1,2}}\.)*[{LETTERS}]{{1,2}}")
 """Letters with dots: ``e.g``, ``z.B``."""
 _HASH = lazy_pattern(rf"[0-9a-f]{{{SHORTEST_HASH},40}}")
@@ -113,56 +115,59 @@ _LABELLED = lazy_pattern(
     r"|(?P<pid>p(?<!\wp)id))"
     r"[\s:=#/(\"'\\]{0,4}(?:(?:code|status|with|number|is|request|the|of|now)\b[\s:=#]{0,3}){0,2}(\d{1,2})(?!\w)"
 )
-"""Small number after a word that makes it a name, in lower case: ``exit code 9``, ``"exitcode": 9``, ``pr #7``. The
-test of what precedes a word comes after its first letter, as a search for a letter is the fastest."""
+"""Small number after a word that gives it a meaning, in lower case: ``exit code 9``, ``"exitcode": 9``, ``pr #7``. The
+pattern tests the text before a word only after the word's first letter, as a search for a letter is the fastest."""
 _ASSIGNED = lazy_pattern(r"([A-Za-z_]\w*)=([\w.+-]+)")
-"""Name and value: ``DEBUG=1``; not ``--level=1``, ``a==b``."""
+"""Assignment of a value to a name: ``DEBUG=1``; not ``--level=1``, ``a==b``."""
 _INSTALLED = lazy_pattern(
     r"\b(?:npm|pnpm|yarn|bun|pip3?|uv|poetry|cargo|brew|apt(?:-get)?|gem|go|conda|composer)\s{1,4}(?:pip\s{1,4})?"
     r"(?:install|uninstall|i|add|get|remove)\s{1,4}(?:-\S{1,40}\s{1,4}){0,3}"
     r"(?!(?:the|an?|all|its?|them|these|this|that|and|or|with|from|for|in|to)\b)([a-z][\w.-]{1,80})"
 )
-"""Package, recognised by its install command: ``pip install -U requests``; not ``pip install the tests``."""
+"""Name of a package in a command that installs or removes it: ``pip install -U requests``; not ``pip install the
+tests``."""
 LOOK_UPS = ("restore_context", "search_context")
-"""Tools that a brief may mention even if the history does not."""
+"""Names of this package's tools, which a text may mention even if the conversation does not."""
 
 
 def _numbers_in(name: str) -> str:
-    """Return the numbers of a date, time, range or version with their marks: ``14:30`` for ``14:30h``; else ""."""
+    """Return the numbers, with the marks between them, if `name` is a date, time, range or version: ``14:30`` for
+    ``14:30h``. Return "" for any other name."""
     numbers = _NUMBERS.fullmatch(name)
     return numbers[1] if numbers and not (numbers[1].replace(".", "").isdigit() and values_of(numbers[1])) else ""
 
 
 class NameIndex:
-    """Names and figures of a source, read at first use."""
+    """Index of the names and figures in some texts, the *source*: answers whether a name or figure occurs there."""
 
     def __init__(self, texts: Sequence[str], *, parts: bool = False) -> None:
-        """Index `texts`. With `parts`, parts of their identifiers also count as names."""
+        """Store `texts`, which are read when the first question comes. With `parts`, parts of their identifiers also
+        count as names."""
         self._texts = texts
         self.parts = parts
 
     @lazy_property
     def _tokens(self) -> dict[str, list[str]]:
-        """Distinct tokens by each of their words in lower case: ``src/a.py`` by ``src``, ``a`` and ``py``."""
+        """Tokens of the source by each of their words in lower case: ``src/a.py`` by ``src``, ``a`` and ``py``."""
         tokens: dict[str, None] = {}
         for text in self._texts:
             for form in plain_forms(text):
                 tokens.update((match.group(), None) for match in _SOURCE_TOKEN.finditer(form))
         by_component: dict[str, list[str]] = {}
         for token in tokens:
-            for component in {one.casefold() for one in _COMPONENT.findall(token)}:
+            for component in {word.casefold() for word in _COMPONENT.findall(token)}:
                 by_component.setdefault(component, []).append(token)
         return by_component
 
     @lazy_property
     def _hashes(self) -> frozenset[str]:
-        """Beginnings of all hashes, in all lengths that git may print."""
+        """Beginnings of all hashes in the source, in all lengths to which git may shorten them."""
         hashes = (component for component in self._tokens if _HASH.fullmatch(component) and not component.isdigit())
         return frozenset(name[:length] for name in hashes for length in range(SHORTEST_HASH, len(name)))
 
     @lazy_property
     def _figures(self) -> frozenset[str]:
-        """Values of all numbers, as texts."""
+        """Values of all numbers in the source, as texts."""
         figures: set[str] = set()
         for text in self._texts:
             for form in plain_forms(text):
@@ -171,12 +176,12 @@ class NameIndex:
 
     @lazy_property
     def _pairs(self) -> frozenset[str]:
-        """Pairs of neighbouring numbers, in the forms of `pairs_in`."""
+        """Pairs of neighbouring numbers in the source, such as ``14:30`` or ``14~3``, in the forms of `pairs_in`."""
         return frozenset(pair for text in self._texts for form in plain_forms(text) for pair in pairs_in(form))
 
     @lazy_property
     def _labelled(self) -> dict[str, set[int]]:
-        """Labelled numbers by the kind of the word before them: 3 by ``port``."""
+        """Small numbers of the source by the kind of word before them: 3 by ``port`` for ``listens on port 3``."""
         numbers: dict[str, set[int]] = {}
         for text in self._texts:
             for kind, number, _ in _labelled_numbers(text):
@@ -184,7 +189,8 @@ class NameIndex:
         return numbers
 
     def holds(self, name: str) -> bool:
-        """Return True if the source contains `name` whole, or if it is a figure, one with the same value."""
+        """Return True if the source contains the name `name` as a whole, or, if `name` is a figure, a figure with the
+        same value."""
         name = plain_text(name).removeprefix("./")
         if numbers := _numbers_in(name):
             return self._holds_whole(name) or self.holds_numbers(numbers)
@@ -194,7 +200,7 @@ class NameIndex:
         return self._holds_whole(name)
 
     def _ends_identifier(self, digits: str) -> bool:
-        """Return True if `digits` are the end of a name of the source: 2929732 of ``credit_card_2929732``."""
+        """Return True if a name in the source ends with `digits`: 2929732 in ``credit_card_2929732``."""
         return any(component.endswith(f"_{digits}") for component in self._tokens)
 
     def _holds_whole(self, name: str) -> bool:
@@ -205,17 +211,17 @@ class NameIndex:
                 return True
         if not components or name in self._hashes:
             return True
-        # a token with the whole name has all its components, so those with the rarest one are enough
+        # a token that contains the whole name has all its components: search only those with the rarest component
         tokens = min((self._tokens.get(component, []) for component in components), key=len)
         if name.isalpha() or _SIMPLE_ID.fullmatch(name):
             name, tokens = name.casefold(), [token.casefold() for token in tokens]
         return any(name in token and _whole(name).search(token) for token in tokens)
 
     def holds_figure(self, digits: str) -> bool:
-        """Return True if the source contains the number `digits`, in any form.
+        """Return True if the source contains the number `digits`, in any notation.
 
-        A number needs one with the same value in the source. `digits` may also be a list, if the source contains all of
-        its numbers, or a time or date of two numbers.
+        The source must have a number with the same value; or, as `digits` may be a list, all of its numbers; or, as
+        they may be a time or a day and month, the same one.
         """
         values, pair = values_of(digits), _TWO_NUMBERS.fullmatch(digits)
         listed = listed_in(digits, values)
@@ -223,15 +229,16 @@ class NameIndex:
             return True
         return pair is not None and self._holds_time_or_day(*map(short_number, pair.groups()))
 
-    def _holds_time_or_day(self, one: str, other: str) -> bool:
-        """Return True if the source has a time of this hour and minute, or a date of this day and month."""
-        if f"{one}:{other}" in self._pairs:
+    def _holds_time_or_day(self, first: str, second: str) -> bool:
+        """Return True if the source has the time with this hour and minute, or a date with this day and month."""
+        if f"{first}:{second}" in self._pairs:
             return True
-        is_day = int(one) <= 31 and 1 <= int(other) <= 12
-        return is_day and (self._in_a_row(one, other) or self._in_a_row(other, one))
+        is_day = int(first) <= 31 and 1 <= int(second) <= 12
+        return is_day and (self._in_a_row(first, second) or self._in_a_row(second, first))
 
     def holds_numbers(self, joined: str) -> bool:
-        """Return True if the source has the numbers of the date, time, range or version `joined` next to each other."""
+        """Return True if the source has the numbers in `joined`, a date, time, range or version, next to each other. A
+        date may have another order there."""
         numbers = numbers_in(joined)
         year = next(filter(is_year, numbers), None)
         if year is not None and len(numbers) == 3:
@@ -239,12 +246,12 @@ class NameIndex:
         return self._in_a_row(*numbers) or (len(numbers) == 2 and self._in_a_row(*numbers[::-1]))
 
     def _in_a_row(self, *numbers: str) -> bool:
-        """Return True if each of the numbers is next to the following one somewhere in the source."""
-        return all(f"{one}~{next_one}" in self._pairs for one, next_one in pairwise(numbers))
+        """Return True if the source has each of `numbers` directly before the next one, as in ``2026-03-14``."""
+        return all(f"{number}~{next_number}" in self._pairs for number, next_number in pairwise(numbers))
 
     def _holds_date(self, year: str, first: str, second: str) -> bool:
-        """Return True if the source has the date of this year, in any order, with its month in digits or letters.
-        `first` and `second`: day and month, or month and day."""
+        """Return True if the source has this date, in any order, with the month in digits or letters. `first` and
+        `second`: day and month, or month and day."""
         orders = [(year, *order) for order in permutations((first, second))]
         orders += [order[::-1] for order in orders] + [(first, second, year), (second, first, year)]
         if any(self._in_a_row(*order) for order in orders):
@@ -253,35 +260,38 @@ class NameIndex:
         return any(pair in self._pairs for day in days for pair in (f"{day}@{year}", f"{year}@{day}"))
 
     def missing_labelled(self, text: str) -> list[str]:
-        """Return the labelled numbers in `text` that the source lacks, with their words: ``port 3``.
+        """Return the small numbers in `text` with a word before them, such as ``port 3``, that the source lacks.
 
-        If the source has other numbers after a word of this kind, it must have this number after one, too. If it has
-        none, it may have the number anywhere.
+        If the source has numbers after words of this kind, it must have this number after one, too. If it has none, it
+        may have the number anywhere.
         """
         missing: list[str] = []
         for kind, number, words in _labelled_numbers(text):
-            of_kind = self._labelled.get(kind)
-            is_held = number in of_kind if of_kind else str(number) in self._figures
-            if words[0].isalpha() and not is_held:
+            numbers_of_kind = self._labelled.get(kind)
+            is_in_source = number in numbers_of_kind if numbers_of_kind else str(number) in self._figures
+            if words[0].isalpha() and not is_in_source:
                 missing.append(words)
         return missing
 
     def assigns(self, name: str, value: str) -> bool:
-        """Return True if the source has `value` after `name`, with an equals sign, a colon or blanks between them."""
+        """Return True if the source has `value` directly after `name`, with an equals sign, a colon or blanks between
+        them."""
         pair = re.compile(rf"(?<!\w){re.escape(name)}[\"'\\]{{0,2}}[\s:=]{{1,3}}[\"'\\]{{0,2}}{re.escape(value)}(?!\w)")
         return any(pair.search(text) for text in self._texts)
 
     def is_folder(self, name: str) -> bool:
-        """Return True if a slash follows `name` in the source."""
+        """Return True if the source uses `name` as a folder: a slash follows it there."""
         return any(f"{name}/" in token for token in self._tokens.get(name.casefold(), ()))
 
     def holds_pieces(self, pieces: Sequence[str]) -> bool:
-        """Return True if one token of the source contains all `pieces` in their order."""
+        """Return True if one name in the source contains all `pieces` in this order, so that it may be the whole of a
+        shortened name."""
         texts = (text for text in self._texts if all(piece in text for piece in pieces))
         return any(_in_order(pieces, match[0]) for text in texts for match in _SOURCE_TOKEN.finditer(text))
 
     def holds_part(self, name: str) -> bool:
-        """Return True for a part of an identifier of the source that begins and ends at an underscore or a capital."""
+        """Return True if `name` is a part of an identifier in the source, from an underscore or capital to the next:
+        ``HashLength`` in ``get_HashLength_a``."""
         name = name.strip("_")
         if not SHORTEST_PART <= len(name) <= LONGEST_PART or not name.isidentifier():
             return False
@@ -291,7 +301,7 @@ class NameIndex:
 
     def contains(self, text: str) -> bool:
         """Return True if the source contains `text` anywhere, even within a word."""
-        return any(text in form for own in self._texts for form in plain_forms(own))
+        return any(text in form for source_text in self._texts for form in plain_forms(source_text))
 
 
 def _in_order(pieces: Sequence[str], token: str) -> bool:
@@ -306,8 +316,8 @@ def _in_order(pieces: Sequence[str], token: str) -> bool:
 
 
 def _labelled_numbers(text: str) -> Iterator[tuple[str, int, str]]:
-    """Yield each number in `text` that a word before it makes a name: the kind of the word, a group of `_LABELLED`, the
-    number, and both as written: ``port``, 3, ``Port 3``."""
+    """Yield each small number in `text` that has a meaning by the word before it: the kind of word (a group of
+    `_LABELLED`), the number, and both as written: ``("port", 3, "Port 3")``."""
     low = text.lower()
     searched = low if len(low) == len(text) else text  # in lower case, İ becomes two characters and shifts the others
     for match in _LABELLED.finditer(searched):
@@ -317,7 +327,7 @@ def _labelled_numbers(text: str) -> Iterator[tuple[str, int, str]]:
 
 @lru_cache(maxsize=4_096)
 def _whole(name: str) -> re.Pattern[str]:
-    """Return a pattern for `name` between boundaries: it finds neither ``a.py`` in ``aa.py`` nor ``/a`` in ``b/a``."""
+    """Return a pattern that finds `name` only as a whole: neither ``a.py`` in ``aa.py`` nor ``/a`` in ``b/a``."""
     before = after = ""
     if name[0] in _JOINING or _COMPONENT.match(name[0]):
         before = rf"(?<![{WORD}{_JOINING.get(name[0], '')}])"
@@ -331,15 +341,16 @@ def _whole(name: str) -> re.Pattern[str]:
 
 
 _JOINING = dict.fromkeys("/\\~", r"/\\~.-") | {".": "~.-", "-": "~.-"}
-"""Characters besides letters and digits that must not precede a name, by its first one: ``/a`` is not whole in ``./a``.
-"""
+"""Characters, except letters and digits, that make a name a part of a longer one if they precede it, by the first
+character of the name: ``/a`` is a part of ``./a``."""
 
 
 _NOTHING = NameIndex(())
 
 
 def invented(text: str, source: NameIndex | None) -> list[str]:
-    r"""Return the names and figures in `text` that `source` lacks, each once; all of them if `source` is None.
+    r"""Return the names and figures that a model made up in `text`: those that `source` lacks, each once. All of
+    them are returned if `source` is None.
 
     Ids of turns are skipped. ``\\d`` in the text may be ``\d`` in the source, as JSON doubles backslashes.
     """
@@ -355,7 +366,7 @@ def _missing_in(text: str, source: NameIndex) -> list[str]:
     missing: dict[str, None] = {}
     for match in _TOKEN.finditer(text):
         token, before = match.group(), text[max(0, match.start() - 2) : match.start()]
-        # the mark of a gap shows that the token is only a piece of a name: ``getUserI…``, ``{id}/replies``
+        # such a mark next to the token shows that it is only a piece of a name: ``getUserI…``, ``{id}/replies``
         if text[match.end() : match.end() + 1] in ("…", "{", "<"):
             token = f"{token}*"
         if before[-1:] in ("…", "}", ">"):
@@ -369,8 +380,8 @@ def _missing_in(text: str, source: NameIndex) -> list[str]:
 
 
 def _missing(token: str, before: str, source: NameIndex, *, counts: bool = True) -> Iterator[str]:
-    """Yield the names and figures in `token` that the source lacks. `before`: the two characters before the token.
-    `counts`: True if a whole number up to `COUNTABLE` needs no source."""
+    """Yield the names and figures in `token` that the source lacks. `before`: the two characters before the token in
+    its text; `counts`: True if a whole number up to `COUNTABLE` needs no source."""
     token = token.lstrip("./") if token.startswith("...") else token
     token = token.strip("-") if token[:1] == token[-1:] == "-" else token  # ``-E-`` in ``Hall -E- Attic`` is no flag
     name = token.rstrip(_TRAILING).lstrip("*=&+?:") or token
@@ -388,8 +399,8 @@ def _missing(token: str, before: str, source: NameIndex, *, counts: bool = True)
 
 
 def _is_range(joined: str, source: NameIndex) -> bool:
-    """Return True for a range or ratio of numbers or times that the source has: ``946-968``, ``7/11``,
-    ``23:00-02:30``; not for a date: ``14/03``."""
+    """Return True if `joined` is a range or ratio, and the source has both ends somewhere: ``946-968``, ``7/11``,
+    ``23:00-02:30``. A date such as ``14/03`` is no range."""
     ends = re.split("[-/]", joined)
     if len(ends) == 2 and all(":" in end for end in ends):
         return all(map(source.holds_numbers, ends))
@@ -398,8 +409,8 @@ def _is_range(joined: str, source: NameIndex) -> bool:
 
 
 def _missing_name(name: str, source: NameIndex) -> Iterator[str]:
-    """Yield `name`, which the source lacks as a whole, or if it joins several names, those that the source lacks.
-    Nothing is yielded if the source has all of them."""
+    """Yield the parts of `name` that the source lacks, if it joins several names; else `name` itself. The source lacks
+    `name` as a whole, but it may have all its parts."""
     if assigned := _ASSIGNED.fullmatch(name):
         if not source.assigns(assigned[1], assigned[2]):
             yield name
@@ -407,7 +418,7 @@ def _missing_name(name: str, source: NameIndex) -> Iterator[str]:
         return
     elif "://" in name:
         address, _, last = name.rpartition("/")
-        if not (source.holds(address) and source.holds(last)):  # its beginning and its end are enough
+        if not (source.holds(address) and source.holds(last)):  # the URL may join an address and a path of the source
             yield name
     elif "/" in name and _is_choice(name, source):
         return
@@ -419,35 +430,39 @@ def _missing_name(name: str, source: NameIndex) -> Iterator[str]:
     else:
         joined = name.split("-") if _is_compound(name) else [part for part in _SPLIT.split(name) if part]
         if len(joined) > 1:
-            yield from (one for part in joined for one in _missing(part, "", source, counts=False))
+            yield from (lacked for part in joined for lacked in _missing(part, "", source, counts=False))
         else:
             yield name
 
 
 def _is_compound(name: str) -> bool:
-    """Return True for words, figures or the ends of a range joined by hyphens: ``Top-10-Liste``, ``U1-U4``."""
+    """Return True if `name` consists of words, figures or the ends of a range, joined by hyphens, whose parts are
+    checked one by one: ``Top-10-Liste``, ``U1-U4``."""
     parts = name.split("-")
     is_range = all(_RANGE_END.fullmatch(part) or _FIGURE.fullmatch(part) for part in parts)
     return is_range or any(map(_NOUN.fullmatch, parts))
 
 
 def _is_qualified(name: str, source: NameIndex) -> bool:
-    """Return True for names of the source joined by dots: ``Session.refresh``; not ``py.refresh``."""
+    """Return True if `name` consists of names in the source, joined by dots, such as ``Session.refresh``; not
+    ``py.refresh``, as ``py`` is too short."""
     names = name.split(".")
     return len(names) > 1 and all(
-        len(one) >= SHORTEST_PIECE and one.isidentifier() and source.holds(one) for one in names
+        len(part) >= SHORTEST_PIECE and part.isidentifier() and source.holds(part) for part in names
     )
 
 
 def _is_open_name(token: str, source: NameIndex) -> bool:
-    """Return True for a name with gaps, if one name of the source contains its pieces: ``getUserI*``, ``run/ID``."""
+    """Return True if `token` is a name with placeholders (``getUserI*``, ``run/ID``) and a name in the source contains
+    its other pieces."""
     token = token.rstrip(".,:;!?-")
     pieces = [piece for piece in _GAP.split(token) if len(piece) >= SHORTEST_PIECE]
     return _GAP.search(token) is not None and bool(pieces) and source.holds_pieces(pieces)
 
 
 def _needs_source(name: str, before: str) -> bool:
-    """Return True for a name that must be in the source, False for a word; `before`: the two characters before it."""
+    """Return True if `name` must be in the source, and False if it is an ordinary word, which a model may write freely.
+    `before`: the two characters before it."""
     if _COMPONENT.search(name) is None or name in LOOK_UPS or _INFLECTED.fullmatch(name) or _TIMES.fullmatch(name):
         return False
     if any(character in "0123456789/\\" for character in name) or name[0] in "~$":
@@ -463,8 +478,8 @@ def _needs_source(name: str, before: str) -> bool:
 
 
 def _is_choice(name: str, source: NameIndex) -> bool:
-    """Return True for alternatives joined by slashes, if the source has all of them: ``list/delete``, ``+26/-7``. Paths
-    are no alternatives: ``a.py/b``, ``/etc``, and what begins with a folder of the source."""
+    """Return True if `name` joins alternatives by slashes, such as ``list/delete`` or ``+26/-7``, and the source has
+    all of them. A path is no alternative: ``a.py/b``, ``/etc``, or a name that begins with a folder of the source."""
     parts = name.split("/")
     if not all(parts) or any(part[0] in "~$." for part in parts) or source.is_folder(parts[0]):
         return False

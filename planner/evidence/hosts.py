@@ -1,8 +1,9 @@
-"""Authors of texts: exact texts of known hosts, one table for each, and the user's own words.
+"""Finds out who wrote each line of a message: the user, or the host, which is the client or agent program around the
+model.
 
-A host is the client or agent program around the model. Its texts decide the sender of a line if the line's place does
-not show it. They also decide which lines are boilerplate, fixed text without information about the work. Only exact
-texts count, where a host writes them, and up to a limited length, so that foreign text never counts as the user's.
+One table for each known host lists the exact texts that it writes. They decide the sender of a line if the line's place
+does not show it, and which lines are boilerplate, fixed text without information about the work. Only exact texts
+count, where a host writes them, and up to a limited length, so that foreign text never counts as the user's.
 
 Typed text is distinguished from pasted text by its size and shape alone, so that the rule works in any language. An
 offer is a list of options or a question by the agent, which a short reply of the user answers.
@@ -35,51 +36,55 @@ from planner.reading.lines import (
 from planner.reading.messages import History, Turn
 
 ANSWER_CHARACTERS = 4_000
-"""Largest number of characters of a result that count as the user's words. Nobody types more into a dialog, and a
-forged text of this length cannot fill a view."""
+"""Largest number of characters of a tool result that count as the user's answer or refusal. Nobody types more into a
+dialog, and a forged text of this length cannot fill the context."""
 REFUSAL_CHARACTERS = 400
-"""Number of first characters of a result that are searched for the mark before the user's words."""
+"""Number of first characters of a tool result in which the text that introduces the user's words is looked for."""
 TEMPLATE_ARGUMENT_SHARE = 0.5
-"""Smallest share of a template's line that the user's arguments must fill for the line to count as the user's."""
+"""Smallest share of a line in a slash command's template that the user's arguments must fill to make it their line."""
 REMINDER_LINES = 12
-"""Largest number of lines in a reminder after a result."""
+"""Largest number of lines in a reminder that a host adds to a tool result."""
 LONGEST_SENTENCE = 400
-"""Length of a line above which a host's fixed sentences are not removed from it."""
+"""Length of the longest line from which a host's fixed sentences are removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Texts that one host writes, as patterns; `refusals` and `answers` are literal texts."""
+    """Texts that one host (a client or agent program) writes into the conversation, as regular expressions; `refusals`
+    and `answers` are literal texts."""
 
     name: str
     tags: tuple[str, ...] = ()
-    """Names of tags around text that the host adds to the user's message: ``system-reminder``."""
+    """Names of tags around text that the host adds to the user's message, such as ``system-reminder``."""
     summaries: tuple[str, ...] = ()
-    """Beginnings of the summary of an earlier compaction, written by a planner."""
+    """Beginnings of the summary that an earlier compaction put into the conversation."""
     blocks: tuple[str, ...] = ()
-    """Beginnings of blocks in the user's message that the host wrote wholly."""
+    """Beginnings of text blocks in the user's message that are wholly written by the host."""
     results: tuple[str, ...] = ()
-    """Beginnings of blocks in the user's message that are wholly a tool's output, as agents that act in text get it."""
+    """Beginnings of text blocks in the user's message that are wholly a tool's output. Agents that write their actions
+    as text get it there."""
     idle: tuple[str, ...] = ()
-    """Beginnings of the host's blocks without information about the work."""
+    """Beginnings of the host's text blocks that have no information about the work."""
     notes: tuple[str, ...] = ()
     """Beginnings of lines that the host adds to the user's message."""
     refusals: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Marks after which the user's words begin in the result of a call that they refused, by the beginning of the
-    result. Without marks the words follow the beginning."""
+    """Beginnings of the result of a call that the user refused, each with the texts that introduce the user's words in
+    it. Without such texts, the words follow the beginning directly."""
     answers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Beginnings of results with the user's answer, by the exact name of the tool that asks; others have none."""
+    """Beginnings of results with the user's answer, by the exact name of the tool that asks. Results of other tools
+    never contain the user's words."""
     sentences: tuple[str, ...] = ()
-    """Whole sentences that the host always writes in the same way; the rest of their line stays. Each begins with a
+    """Whole sentences that the host always writes in the same way. They are removed from their line. Each begins with a
     literal character, which halves the time of the search."""
     nagging: tuple[str, ...] = ()
-    """Beginnings of reminders that only tell the agent how to behave."""
+    """Beginnings of reminders that are only about how the agent should behave."""
     wrapping: tuple[str, ...] = ()
-    """Beginnings of lines that the host prints around the output of a command."""
+    """Beginnings of lines that the host prints before or after the output of a command."""
     silent: tuple[str, ...] = ()
-    """Whole lines around output that have no information: ``Wall time: 0.1 seconds``; not ``Output: 3 files``."""
+    """Whole lines before or after a command's output without information: ``Wall time: 0.1 seconds``; not ``Output: 3
+    files``."""
     running: tuple[str, ...] = ()
-    """Reports that a command has not ended, up to the id of the command, which follows."""
+    """Reports that a command has not ended yet, up to the id of the command, which follows."""
 
 
 HOSTS = (
@@ -210,21 +215,22 @@ HOSTS = (
     ),
     Host("this project", summaries=("<summary>", "<compacted ")),
 )
-"""Tables of all hosts."""
+"""All known hosts (client and agent programs), each with the texts that it writes."""
 
 
 def _any(values: Iterator[tuple[str, ...]]) -> str:
-    """Return a pattern that matches wherever one of the patterns in `values` does."""
+    """Return one pattern that matches if any of the patterns in `values` does."""
     return "|".join(chain.from_iterable(values))
 
 
 _OPENING = lazy_pattern(rf"^[ \t]*<(?P<tag>{_any(host.tags for host in HOSTS)})(?:[ \t][^>\n]*)?>", re.M)
-"""Opening tag of a host at the start of a line, ``<system-reminder>``; elsewhere the user may write it."""
+"""Opening tag of a host at the start of a line, such as ``<system-reminder>``. Within a line, the user may have written
+it."""
 _NOTE = lazy_pattern(rf"^[ \t]*(?:{_any(host.notes for host in HOSTS)})", re.M)
 """Line that a host adds to the user's message: ``[Request interrupted by user]``; not these words in a sentence."""
 _SUMMARY = lazy_pattern(rf"\s*(?:{_any(host.summaries for host in HOSTS)})")
 _WHOLE = lazy_pattern(rf"\s*(?:{_any(host.blocks for host in HOSTS)})")
-"""Beginning of a block that the host wrote wholly: ``# AGENTS.md instructions for /app``."""
+"""Beginning of a text block that is wholly written by the host: ``# AGENTS.md instructions for /app``."""
 _RESULT = lazy_pattern(rf"\s*(?:{_any(host.results for host in HOSTS)})")
 """Beginning of a tool's output in the user's message: ``EXECUTION RESULT of [bash]:``, ``Observation:`` alone in its
 line; not ``Observation: the button is too small``."""
@@ -240,32 +246,35 @@ _NAGGING = lazy_pattern(_any(host.nagging for host in HOSTS))
 _REFUSALS = {opening: marks for host in HOSTS for opening, marks in host.refusals.items()}
 _ANSWERS = {tool: openings for host in HOSTS for tool, openings in host.answers.items()}
 _STRANGERS = lazy_pattern(r"^mcp_|__|[.:/]")
-"""Names of a server's tools, whose results could imitate a host's text: ``mcp__x__ask``; not ``AskUserQuestion``."""
+"""Names of tools of other people's servers, whose results could imitate a host's text: ``mcp__x__ask``; not
+``AskUserQuestion``."""
 _AFTER_ANSWER = (
     "\n\nNote: The user's next message may contain",
     "You can now continue with the user's answers in mind",
 )
-"""Texts of Claude Code that follow the user's words."""
+"""Texts of Claude Code that follow the user's words in a tool result."""
 
 _SKILL = lazy_pattern(r"\s*Base directory for this skill: ")
-"""Beginning of a skill's text in the user's message: ``Base directory for this skill: /skills/review``."""
+"""Beginning of the text of a skill that the host puts into the user's message: ``Base directory for this skill:
+/skills/review``."""
 _COMMAND = lazy_pattern(r"\s*<command-(?:message|name)>")
-"""Beginning of a slash command in the host's form: ``<command-name>/exit</command-name>``."""
+"""Beginning of a slash command as the host writes it: ``<command-name>/exit</command-name>``."""
 _EXPANDED = lazy_pattern(r"\s*<command-message>")
-"""Beginning of a slash command that is replaced by a template, a prompt in the next block. A command that the host runs
-itself begins with its name: ``<command-name>/clear</command-name>``."""
+"""Beginning of a slash command that stands for a template: the next text block contains that prompt. A command that the
+host runs itself begins with its name instead: ``<command-name>/clear</command-name>``."""
 _ARGUMENT_TAGS = ("<command-args>", "</command-args>")
 _TEMPLATE_ARGUMENTS = lazy_pattern(r"^ARGUMENTS: ", re.M)
-"""Text before the arguments that a host appends to a skill or template: ``ARGUMENTS: src/a.py``."""
+"""Text before the arguments that a host appends to a skill or a slash command's template: ``ARGUMENTS: src/a.py``."""
 _TEMPLATE_TOOLS = frozenset({"Skill", "SlashCommand"})
-"""Tools that are answered by a template, which the host puts into the block after their result."""
+"""Names of tools whose calls the host answers by a prompt (a template) in the text block after their result."""
 _HIDDEN = "\0"
-"""Replacement for each character that a host wrote."""
-_NOTHING = f"{_HIDDEN} \t\r\n"
+"""Character that replaces each character that a host wrote, so that only the user's words remain."""
+_NOT_USERS = f"{_HIDDEN} \t\r\n"
+"""Characters that are not words of the user: replaced ones and white space."""
 
 
 class _Span(NamedTuple):
-    """Part of a text: from index `start` up to, but not including, `stop`."""
+    """Part of a text, by the indexes of its first character and of the one after its last."""
 
     start: int
     stop: int
@@ -276,15 +285,16 @@ class _Span(NamedTuple):
 
 
 def is_host_text(text: str) -> bool:
-    """Return True for a whole block of a user's message that the host wrote."""
-    own = _own_text(text)
-    return _HIDDEN in own and not own.strip(_NOTHING)
+    """Return True if `text`, a whole text block of a user's message, is written by the host program alone."""
+    users_text = _users_text(text)
+    return _HIDDEN in users_text and not users_text.strip(_NOT_USERS)
 
 
 def attributed(lines: Lines, results: Mapping[int, tuple[str, bool]] = MappingProxyType({})) -> Lines:
-    """Return the `lines` of one turn, each with its source. A tool's output in the user's message becomes a result.
+    """Correct the sources of the `lines` of one turn, as not every line in the user's message is written by the user.
 
-    `results`: name of the tool and error flag of each result, by the index of its block.
+    A tool's output in a user's message becomes a result. `results`: for each tool result, by the index of its block,
+    the name of the tool and the error flag.
     """
     texts = tuple(
         [
@@ -296,7 +306,7 @@ def attributed(lines: Lines, results: Mapping[int, tuple[str, bool]] = MappingPr
 
 
 def _corrected_sources(texts: Sequence[BlockText], results: Mapping[int, tuple[str, bool]]) -> dict[int, Source]:
-    """Return by number the sources of lines that are not from the sender of their block."""
+    """Return by line number the source of each line that is not written by the sender of its block."""
     sources: dict[int, Source] = {}
     users_block_before = ""
     for block in texts:
@@ -307,7 +317,7 @@ def _corrected_sources(texts: Sequence[BlockText], results: Mapping[int, tuple[s
             users_block_before = block.text
         elif block.block in results and (answer := _answer(*results[block.block], block.text)):
             numbered = zip(count(block.first + 1), pairwise(block.bounds))
-            stop_of_answer = answer.stop + 1  # with the line break after it
+            stop_of_answer = answer.stop + 1  # including its line break
             sources |= {
                 number: "user" for number, (start, stop) in numbered if answer.start <= start < stop <= stop_of_answer
             }
@@ -315,25 +325,27 @@ def _corrected_sources(texts: Sequence[BlockText], results: Mapping[int, tuple[s
 
 
 def _sources_in_message(block: BlockText, is_template: bool, before: str) -> dict[int, Source]:
-    """Return by number the sources of lines in a text block of the user's message that the user did not write.
-    `is_template`: True if the block is a template that answers a call; `before`: the message's previous text block."""
+    """Return by line number the source of each line in a text block of the user's message that the user did not write.
+    `is_template`: True if the block is the prompt that answers a tool call; `before`: the text block before it in the
+    same message."""
     numbers = range(block.first + 1, block.stop + 1)
     if _SUMMARY.match(block.text):
         return dict.fromkeys(numbers, "planner")
-    words = _own_text(block.text, is_template, before)
+    words = _users_text(block.text, is_template, before)
     if _HIDDEN not in words:
         return {}
     pieces = (words[start:stop] for start, stop in pairwise(block.bounds))
     return {
         number: "host"
         for number, piece in zip(numbers, pieces, strict=True)
-        if _HIDDEN in piece and not piece.strip(_NOTHING)
+        if _HIDDEN in piece and not piece.strip(_NOT_USERS)
     }
 
 
-def _own_text(text: str, is_template: bool = False, before: str = "") -> str:
+def _users_text(text: str, is_template: bool = False, before: str = "") -> str:
     """Return a text block of the user's message with each character that the host wrote replaced by `_HIDDEN`.
-    `is_template`: True if the block is a template that answers a call. `before`: the message's previous text block."""
+    `is_template`: True if the block is the prompt that answers a tool call; `before`: the text block before it in the
+    same message."""
     if _WHOLE.match(text) or _SUMMARY.match(text):
         return _HIDDEN * len(text)
     if _COMMAND.match(text):
@@ -342,7 +354,7 @@ def _own_text(text: str, is_template: bool = False, before: str = "") -> str:
         return _HIDDEN * arguments.start + arguments.of(text) + _HIDDEN * (len(text) - arguments.stop)
     if is_template or _EXPANDED.match(before) or _SKILL.match(text):
         words = _arguments(before).of(before).removeprefix(_ARGUMENT_TAGS[0]).removesuffix(_ARGUMENT_TAGS[1])
-        return _own_arguments(text, words.strip())
+        return _users_arguments(text, words.strip())
     pieces, at = [], 0
     while opened := _OPENING.search(text, at):
         closing = text.rfind(f"</{opened['tag'].split()[0]}", opened.end())  # the last closing tag
@@ -353,7 +365,8 @@ def _own_text(text: str, is_template: bool = False, before: str = "") -> str:
 
 
 def _arguments(text: str) -> _Span:
-    """Return the place of the arguments of a slash command, with their tags; an empty one without arguments."""
+    """Return the place of the arguments in the text of a slash command, including their tags; an empty span without
+    arguments."""
     opening, closing = _ARGUMENT_TAGS
     start, stop = text.find(opening), text.rfind(closing)
     if start < 0 or not text[start + len(opening) : max(0, stop)].strip():
@@ -361,9 +374,12 @@ def _arguments(text: str) -> _Span:
     return _Span(start, stop + len(closing))
 
 
-def _own_arguments(template: str, arguments: str) -> str:
-    """Return a template with hidden lines, except those that consist mostly of the user's `arguments`. From its last
-    line that begins with ``ARGUMENTS:`` on, the template stays as it is."""
+def _users_arguments(template: str, arguments: str) -> str:
+    """Return the prompt of a slash command with the characters of the host's lines replaced by `_HIDDEN`.
+
+    Lines that consist mostly of the user's `arguments` stay, and all lines from the last one that begins with
+    ``ARGUMENTS:``.
+    """
     end = max((match.start() for match in _TEMPLATE_ARGUMENTS.finditer(template)), default=len(template))
     argument_lines = {line.strip() for line in arguments.split("\n")} if arguments else set()
     lines = []
@@ -375,8 +391,8 @@ def _own_arguments(template: str, arguments: str) -> str:
 
 
 def _answer(tool: str, is_error: bool, text: str) -> _Span | None:
-    """Return the lines of the user's answer or refusal in `text`, a result of `tool`; None without one. At most
-    `ANSWER_CHARACTERS` of the user's words are included. `is_error`: the error flag."""
+    """Return the place of the lines with the user's answer or refusal in `text`, the result of a call of `tool`; None
+    without one. At most `ANSWER_CHARACTERS` of the user's words count. `is_error`: the error flag of the result."""
     marks_of_openings = _REFUSALS if is_error else dict.fromkeys(_ANSWERS.get(tool, ()), ())
     opening = next((form for form in marks_of_openings if text.startswith(form)), None)
     if opening is None or _STRANGERS.search(tool):
@@ -392,7 +408,8 @@ def _answer(tool: str, is_error: bool, text: str) -> _Span | None:
 
 
 def without_boilerplate(text: str) -> str:
-    """Return one line or statement without colours and a host's fixed sentences; empty if nothing else remains."""
+    """Return the line `text` without terminal colours and the fixed sentences of host programs, which are not about the
+    work; empty if the line has nothing else."""
     text = without_escapes(text)
     if _SILENT.match(text):
         return ""
@@ -400,26 +417,26 @@ def without_boilerplate(text: str) -> str:
 
 
 def is_wrapping(text: str) -> bool:
-    """Return True for a line that a host prints around the output of a command."""
+    """Return True if `text` is a line that a host program prints before or after an output, such as ``Exit code 1``."""
     return bool(_WRAPPING.match(text))
 
 
 def is_running(text: str) -> bool:
-    """Return True for a line in which a host reports that the command still runs."""
+    """Return True if `text` is a line by which a host program reports that a command still runs."""
     return bool(_RUNNING.match(text))
 
 
 def running_id(text: str) -> str:
-    """Return the id of a command that still runs, from its output `text`; empty without one."""
+    """Return the id of a command that still runs, as the host program reports it in the output `text`; else empty."""
     match = _RUNNING_ID.search(text)
     return match[1] if match else ""
 
 
 def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:
-    """Return the numbers of the lines of one turn that are a host's boilerplate.
+    """Return the numbers of those `lines` of one turn that are fixed text of the host program, not about the work.
 
-    In a result these are single lines and a reminder at its end. In a block of the user's message they are all of the
-    host's lines, if it begins with a text in `Host.nagging` or `Host.idle`.
+    In a tool result these are single lines, and a reminder at its end. In a text block of the user's message they are
+    all lines of the host, if the block begins with a text in `Host.nagging` or `Host.idle`.
     """
     boilerplate: list[Line] = []
     for _, group in groupby(lines, key=attrgetter("block")):
@@ -437,7 +454,8 @@ def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:
 
 
 def _reminder(result: Sequence[Line]) -> Sequence[Line]:
-    """Return the lines of a reminder at the end of a result, between tags on lines of their own."""
+    """Return the lines of the reminder that a host program added at the end of a tool result, between tags on lines of
+    their own; empty without one."""
     from_the_end = (line for line in reversed(result) if line.text.strip())
     last_lines = list(islice(from_the_end, REMINDER_LINES))[::-1]
     tags = [line.text.strip() for line in last_lines]
@@ -447,42 +465,43 @@ def _reminder(result: Sequence[Line]) -> Sequence[Line]:
 
 
 LONG_MESSAGE = 2_000
-"""Smallest width of a message that is searched for pasted parts; a shorter one counts as typed."""
+"""Smallest width of a user's message in which pasted parts are looked for. A narrower one counts as typed."""
 LONG_PASTE = 800
-"""Smallest width of a run of lines that counts as pasted because the lines look like data."""
+"""Smallest width of a run of lines that look like data, from which the run counts as pasted."""
 PASTED_TIMES = 3
-"""Smallest number of occurrences of a line in a message that make it look like data."""
+"""Number of occurrences from which a repeated line in a message looks like data."""
 WORDS_SHARE = 0.7
 """Smallest share of letters, marks and blanks in a line of prose, in any script; rows, logs and JSON have less."""
 _FENCE = lazy_pattern(r"\s*(```|~~~)")
 
 SHORT_REPLY = 120
-"""Largest width of a reply that may be impossible to understand without the offer that it answers."""
+"""Largest width of a reply such as ``the second`` that is hard to understand without the option or question that it
+answers."""
 OFFER_CHARACTERS = 400
-"""Largest length of an offer that is shown with its reply."""
+"""Largest length of the option or question that is shown with the user's reply to it."""
 _OPTION = lazy_pattern(
     r"\s{0,6}(?:[-*] +)?(?:#{1,4} +)?(?:\*\*)?(?:\w{1,12} +)?\(?(?P<key>\d{1,2}|[A-Ha-h])[.):]\)?(?:\*\*)? +\S"
 )
-"""An option in a list: ``1. Use a queue``, ``**B)** Both``, ``### Option 2: Poll``; not ``1.5 s``."""
+"""Option in a list: ``1. Use a queue``, ``**B)** Both``, ``### Option 2: Poll``; not ``1.5 s``."""
 _KEY = lazy_pattern(r"(?<![\w.,:/-])(\d{1,2}|[A-H]|[a-h](?=\W*$|\)))(?![\w%€$£]|[.,:/-]\w)")
 """Number or letter that may choose an option: ``2``, ``option B``, ``(b)``; not ``10:30``, ``3.5``."""
 _QUESTION = lazy_pattern(r".*[?？؟;՞]\W*$")
-"""Line that asks, in any script."""
+"""Line that ends with a question mark of any script."""
 _BINDING = lazy_pattern(
     r"\b(?:must|never|always|don'?t|do not|only|without|should(?:n'?t)?|make sure|ensure|avoid|instead|cannot|can'?t"
     r"|unless|important|exactly|at (?:least|most)|forbidden|mandatory)\b",
     0,
 )
-"""English words of obligation. They only select among the lines of a message that is too long to stay whole."""
+"""English words of obligation. They serve only to choose lines of a message that is too long to stay whole."""
 _LABEL = lazy_pattern(r"[ \t]{0,8}[A-Z][A-Z _-]{2,30}:\s")
-"""A label in capitals: ``LIMIT: 3``, ``GOAL STATE: …``."""
+"""Label in capitals at the start of a line: ``LIMIT: 3``, ``GOAL STATE: …``."""
 
 
 def typed_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
-    """Return those of the `lines` of the user's message that they typed, without empty ones.
+    """Return the `lines` of a user's message without those that they pasted, and without empty ones.
 
-    In a short message these are all lines. In a long message, a run of lines that look like data is left out if it is
-    at least `LONG_PASTE` wide. Lines look like data that are in a closed code fence, are repeated, or are no prose.
+    Only in a long message, a run of lines that look like data counts as pasted, if it is at least `LONG_PASTE` wide. A
+    line looks like data if it is in a closed code fence, is repeated, or is no prose.
     """
     filled = [line for line in lines if line.text.strip()]
     if sum(text_width(line.text) for line in lines) < LONG_MESSAGE:
@@ -507,62 +526,63 @@ def typed_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
 
 
 def binding_lines(lines: Iterable[Line]) -> list[Line]:
-    """Return the lines with an English word of obligation, or a label in capitals."""
+    """Return the lines that may state a demand: they have an English word of obligation, or a label in capitals."""
     return [line for line in lines if _BINDING.search(line.text.lower()) or _LABEL.match(line.text)]
 
 
 def is_question(text: str) -> bool:
-    """Return True for a line that ends like a question, in any script."""
+    """Return True if the line `text` ends with a question mark of any script."""
     return _QUESTION.match(text) is not None
 
 
 def introduces(text: str) -> bool:
-    """Return True for a line that only announces the next one, in any script: ``For this page I want:``."""
+    """Return True if the line `text` announces the next one, as it ends with a colon of any script: ``For this page I
+    want:``."""
     return text.rstrip().endswith((":", "："))
 
 
 def own_words(lines: Lines) -> tuple[Line, ...]:
-    """Return the lines of one turn that the user wrote, without their answers in results of calls."""
+    """Return the lines of one turn that the user wrote as a message, without their answers in tool results."""
     return tuple([line for line in attributed(lines) if line.source == "user" and line.text.strip()])
 
 
 def first_words(history: History, most: int) -> str:
-    """Return the user's words in their first and last message, cut to `most` characters. They are the task of a
-    conversation if the caller gives none."""
+    """Return the user's words in their first and last message, cut to `most` characters. They serve as the task of a
+    conversation if the caller states none."""
     turns = [turn for turn in history.turns if turn.kind == "user"]
     first, last = _first_text(history, turns), _first_text(history, reversed(turns))
     return "\n".join(dict.fromkeys(filter(None, (first, last))))[:most]
 
 
 def _first_text(history: History, turns: Iterable[Turn]) -> str:
-    """Return the user's words in the first of `turns` that has some, else ""."""
+    """Return the user's words in the first of `turns` that has any; else ""."""
     texts = (join_lines(own_words(turn_lines(history, turn))).strip() for turn in turns)
     return next(filter(None, texts), "")
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Option or question of the agent that a short reply of the user answers."""
+    """Option or question of the agent that a short reply of the user answers, such as ``yes`` or ``the second``."""
 
     turn_id: str
-    """Id of the agent's turn."""
+    """Id of the agent's turn with the option or question."""
     text: str
-    """The chosen option, or the question."""
+    """Text of the chosen option, or of the question."""
     lines: tuple[int, ...]
-    """Numbers of its lines in the agent's turn."""
+    """Numbers of the lines in the agent's turn that contain the text."""
 
 
 def answered_offer(reply: str, statements: Sequence[Statement], turn_id: str = "") -> Choice | None:
-    """Return the option that the user's `reply` chose, or the question that it answered.
+    """Return the option that the user's `reply` chooses, or the agent's last question if it chooses none.
 
-    `statements`: the agent's text before the reply; `turn_id`: its turn. None if the reply is long or a question, or if
-    the text has neither an option that the reply chooses nor a question.
+    `statements`: lines that the agent wrote before the reply, in the turn `turn_id`. The result is None if the reply is
+    long or a question itself, or if there is neither a chosen option nor a question.
     """
     reply = reply.strip()
     if not reply or text_width(reply) > SHORT_REPLY or is_question(reply):
         return None
     keys = {key.lower() for key in _KEY.findall(reply)}
-    options: list[Statement] = []  # those that the reply may choose, in the last list
+    options: list[Statement] = []  # options in the last list that the reply may choose
     for statement in statements:
         if match := _OPTION.match(statement.text):
             key = match["key"].lower()
@@ -570,6 +590,6 @@ def answered_offer(reply: str, statements: Sequence[Statement], turn_id: str = "
                 options = []
             if key in keys:
                 options.append(statement)
-    questions = [one for one in statements if is_question(one.text)]
+    questions = [statement for statement in statements if is_question(statement.text)]
     chosen = options[0] if len(options) == 1 else next(reversed(questions), None)
     return Choice(turn_id, chosen.text.strip()[:OFFER_CHARACTERS], chosen.numbers) if chosen else None
