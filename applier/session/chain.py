@@ -63,10 +63,8 @@ def find_store(state: State) -> None:
 
 
 def begin_with_lessons(state: State) -> None:
-    """Add lines learned from earlier conversations to the first list of a new one, after its last message.
-
-    Only lines that a person approved and that are relevant to the task are added.
-    """
+    """Add lines learned from earlier conversations to the first list of a new one, after its last message. Only lines
+    that a person approved and that are relevant to the task are added."""
     setup, ledger, tracker = state.setup, state.ledger, state.ledger.tracker
     project, most_tokens = setup.settings.project, setup.settings.learned_tokens
     is_new = ledger.arrival.start == 0 and ledger.last.at is None and ledger.frame.is_empty
@@ -129,9 +127,7 @@ def report_size(state: State) -> None:
 
 def plan_ahead(state: State, *, is_turn_over: bool = False) -> None:
     """Start to make the next plan in a worker thread, while the model writes its answer, so that nobody waits for it.
-
-    `is_turn_over`: the model has ended its turn, and the user reads its answer.
-    """
+    `is_turn_over`: the model has ended its turn, and the user reads its answer."""
     planning, tracker, settings = state.planning, state.ledger.tracker, state.setup.settings
     is_slow = planning.asks_a_model or tracker.tokens >= LONG_HISTORY_TOKENS
     if not (is_slow if settings.background is None else settings.background):
@@ -233,10 +229,7 @@ def compact(
     state: State, messages: Sequence[object], focus: str, *, dry_run: bool, at_limit: bool = False
 ) -> Compaction:
     """Compact on request and return the result; with `dry_run` change nothing. `focus`: what matters most, for the
-    planner.
-
-    `at_limit`: the client's own window is full, so the size of the present prompt counts as the limit.
-    """
+    planner. `at_limit`: the client's own window is full, so the size of the present prompt counts as the limit."""
     state.receive(messages)
     maximum_tokens = state.pressure.maximum_tokens
     state.pressure.maximum_tokens = min(maximum_tokens, state.tokens) if at_limit else maximum_tokens
@@ -267,10 +260,8 @@ def _compact_received(state: State, focus: str, *, dry_run: bool) -> Compaction:
 
 
 def store_plan_ahead(state: State, messages: Sequence[object]) -> bool:
-    """Ask a model now for the plan of the next compaction, and store it; return False if no model was asked.
-
-    Raise TranscriptError if `messages` is not a list of messages, StoreError if the plan cannot be stored.
-    """
+    """Ask a model now for the plan of the next compaction, and store it; return False if no model was asked. Raise
+    TranscriptError if `messages` is not a list of messages, StoreError if the plan cannot be stored."""
     plan = compact(state, messages, "", dry_run=True).plan
     if plan is None or not state.planning.planned or not plan.provenance.read_turns:
         return False

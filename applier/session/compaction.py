@@ -89,10 +89,8 @@ class Compaction:
 
 
 def run_row(state: State, row: Step) -> None:
-    """Run one row of the preset (a tier with its trigger) if its trigger fires and nothing forbids it.
-
-    It does not run while the store fails, the tier is paused after an earlier try, or the model is within its turn.
-    """
+    """Run one row of the preset (a tier with its trigger) if its trigger fires and nothing forbids it. It does not run
+    while the store fails, the tier is paused after an earlier try, or the model is within its turn."""
     measured, pressure = state.measure(), state.pressure
     pressure.level = measured.level
     fired = next((when for when in row.when if when.fires(measured)), None)
@@ -233,10 +231,7 @@ def _numbers(change: Compaction) -> dict[str, Any]:
 
 def pause_tier(state: State, tier: Tier, forced: bool, missing_tokens: int = 0, *, is_held: bool = False) -> None:
     """Pause `tier` until the history has grown by `missing_tokens` or more, since trying again at once would change
-    nothing.
-
-    `Pressure.pause` describes the flags.
-    """
+    nothing. `Pressure.pause` describes the flags."""
     tracker = state.ledger.tracker
     sizes = tracker.tokens, tracker.answered_tokens, missing_tokens
     state.pressure.pause(_name_of(tier), forced, *sizes, is_held=is_held)
@@ -247,10 +242,8 @@ def _name_of(tier: Tier) -> str:
 
 
 def situation_of(state: State, new_from: int | None = None, focus: str = "") -> Situation:
-    """Return the data that a tier reads, and adapt the planner's settings to the agent's request.
-
-    `new_from`: index of the first message that was not sent yet; None if all were. `focus`: what matters most now.
-    """
+    """Return the data that a tier reads, and adapt the planner's settings to the agent's request. `new_from`: index of
+    the first message that was not sent yet; None if all were. `focus`: what matters most now."""
     tracker, pressure = state.ledger.tracker, state.pressure
     agent_settings = {
         "target_model": pressure.call.model,

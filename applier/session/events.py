@@ -104,10 +104,8 @@ class EventLog:
         """True if events are written to the store; False during a dry run."""
 
     def trouble(self, kind: EventKind, problem: str, message: str = "") -> None:
-        """Report `problem` only when it begins or changes, not at every call; an empty `problem` ends it.
-
-        `message`: text of the event; without it, `problem` is the text.
-        """
+        """Report `problem` only when it begins or changes, not at every call; an empty `problem` ends it. `message`:
+        text of the event; without it, `problem` is the text."""
         if problem and self.troubles.get(kind) != problem:
             self(kind, message or problem)
         self.troubles[kind] = problem
@@ -138,10 +136,8 @@ class EventLog:
                 logger.warning("event not recorded: %s", error)
 
     def load(self, earlier: Sequence[Mapping[str, Any]]) -> None:
-        """Put the stored events of earlier processes of this session before those of this one.
-
-        Records without a session's id, such as notes of an adapter, are left out.
-        """
+        """Put the stored events of earlier processes of this session before those of this one. Records without a
+        session's id, such as notes of an adapter, are left out."""
         session_events = (data for data in earlier if "session_id" in data)
         event_fields = ({name: data[name] for name in Event.__slots__ if name in data} for data in session_events)
         self.events = [*(Event(**fields) for fields in event_fields), *self.events]
@@ -175,10 +171,8 @@ SCOPE = "relevance-compactor"
 
 
 class Telemetry:
-    """OpenTelemetry counters of compactions, and a span (a timed record) around each.
-
-    Active only if the extra ``otel`` is installed. The user's program decides where the data goes.
-    """
+    """OpenTelemetry counters of compactions, and a span (a timed record) around each. Active only if the extra ``otel``
+    is installed. The user's program decides where the data goes."""
 
     def __init__(self) -> None:
         """Create the counters if OpenTelemetry is installed; without it, the methods do nothing."""

@@ -91,10 +91,8 @@ class Frame:
         )
 
     def without_thinking_from(self, plain: Sequence[Message], since: int) -> Frame:
-        """Return this frame, but without the thinking of all messages from index `since` on.
-
-        `plain`: the whole history. If these messages have no thinking, the frame itself is returned.
-        """
+        """Return this frame, but without the thinking of all messages from index `since` on. `plain`: the whole
+        history. If these messages have no thinking, the frame itself is returned."""
         later = range(max(since, self.start), len(plain))
         with_thinking = {at for at in later if without_thinking(plain[at]) is not plain[at]} - self.unthinking
         return replace(self, unthinking=self.unthinking | with_thinking) if with_thinking else self
@@ -177,10 +175,8 @@ def _counted_media(content: Sequence[object]) -> str:
 
 
 def message_at(frame: Frame, tracker: HistoryTracker, index: int) -> object:
-    """Return message `index` of the history as it is sent: the same object if the frame does not change it.
-
-    Only for messages after the compacted part.
-    """
+    """Return message `index` of the history as it is sent: the same object if the frame does not change it. Only for
+    messages after the compacted part."""
     if index not in frame.edited:
         return tracker.originals[index]
     plain = tracker.plain[index]
@@ -207,10 +203,8 @@ def _with_text(block: Block, text: str | None) -> Block:
 
 
 def first_disagreement(frame: Frame, other_frame: Frame) -> int | None:
-    """Return the index of the first message of the history that the frames send differently.
-
-    0 if their compacted parts differ, None if they send the same list.
-    """
+    """Return the index of the first message of the history that the frames send differently. 0 if their compacted parts
+    differ, None if they send the same list."""
     if frame.start != other_frame.start or frame.head != other_frame.head:
         return 0
     replaced = {message for (message, _), _ in frame.placeholders.items() ^ other_frame.placeholders.items()}
@@ -261,10 +255,8 @@ class View:
 
 
 def first_difference(before: Sequence[object], after: Sequence[object]) -> int | None:
-    """Return the index of the first message of `before` that is different or missing in `after`.
-
-    None if `after` begins with `before`.
-    """
+    """Return the index of the first message of `before` that is different or missing in `after`. None if `after` begins
+    with `before`."""
     for at, (old, new) in enumerate(zip(before, after, strict=False)):
         if old is not new and old != new:
             return at

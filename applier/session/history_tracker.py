@@ -130,10 +130,8 @@ class HistoryTracker:
         return self.known_analysis
 
     def adopt_analysis(self, plan: CompactionPlan | None) -> None:
-        """Use the analysis made for `plan` if it read more turns than the known one, to read them only once.
-
-        The plan must be for a beginning of this history.
-        """
+        """Use the analysis made for `plan` if it read more turns than the known one, to read them only once. The plan
+        must be for a beginning of this history."""
         analysis = plan.bound_analysis if plan is not None else None
         known = self.known_analysis
         if analysis is not None and (known is None or len(analysis.history.turns) > len(known.history.turns)):
@@ -141,10 +139,8 @@ class HistoryTracker:
 
     @property
     def live_start(self) -> int:
-        """Index of the first of the newest messages, which no plan changes.
-
-        They are those that the model has not answered yet, and the call that they answer.
-        """
+        """Index of the first of the newest messages, which no plan changes. They are those that the model has not
+        answered yet, and the call that they answer."""
         return next((turn.start for turn in self.history.turns if turn.live), len(self))
 
     @property
@@ -218,10 +214,8 @@ class HistoryTracker:
         return Arrival(first_changed, first_changed < length, bool(marked))
 
     def recognizing(self, sent: Sequence[object], head: int) -> HistoryTracker:
-        """Return this history, which now recognizes the list `sent` if the caller passes it back.
-
-        The first `head` messages of `sent` are its compacted part, which stands for the beginning of the history.
-        """
+        """Return this history, which now recognizes the list `sent` if the caller passes it back. The first `head`
+        messages of `sent` are its compacted part, which stands for the beginning of the history."""
         start, heads, replaced = len(self) - len(sent) + head, self._heads, {**self._replaced}
         if head:
             older = [one for one in heads if one.messages != sent[:head]]

@@ -216,10 +216,8 @@ class Ledger:
         self.take_into_force(committed, view)
 
     def fall_back(self) -> None:
-        """Return to the frame of the last sent list, because the store failed.
-
-        That list leaves out only what the store has, and it is valid because the newest answers belong to it.
-        """
+        """Return to the frame of the last sent list, because the store failed. That list leaves out only what the store
+        has, and it is valid because the newest answers belong to it."""
         length = len(self.tracker)
         before, self.undoable = replace(self.committed, frame=self.last.frame), self.last.undoable
         if not before.holds(before.frame, length):
@@ -231,10 +229,8 @@ class Ledger:
         self.cached_messages = 0
 
     def forget_stored(self, opening: int) -> None:
-        """Send the history whole again, because the store's file was removed with all originals.
-
-        `opening`: the present number of the store's opening (`SessionStore.opening`).
-        """
+        """Send the history whole again, because the store's file was removed with all originals. `opening`: the present
+        number of the store's opening (`SessionStore.opening`)."""
         self.store_opening, self.undoable, self.keys[:] = opening, (), []
         self.take_into_force(Committed(self.without_refused_thinking(Frame())))
 

@@ -30,10 +30,8 @@ REST_SECONDS = 30.0
 
 
 def within(seconds: float, since: float | None, now: float) -> bool:
-    """Return True if less than `seconds` have passed from `since` to `now`.
-
-    False if `since` is None or after `now`, so that a wait ends if the clock was set back.
-    """
+    """Return True if less than `seconds` have passed from `since` to `now`. False if `since` is None or after `now`, so
+    that a wait ends if the clock was set back."""
     return since is not None and 0 <= now - since < seconds
 
 
@@ -151,10 +149,8 @@ class Committed:
     """Type, content, quote and source of each stored fact of the history."""
 
     def holds(self, frame: Frame, length: int) -> bool:
-        """Return True if the store has every message that `frame` changes or leaves out.
-
-        `length`: number of messages of the history.
-        """
+        """Return True if the store has every message that `frame` changes or leaves out. `length`: number of messages
+        of the history."""
         return frame.start <= self.messages and not any(self.messages <= at < length for at in frame.edited)
 
 

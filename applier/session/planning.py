@@ -34,11 +34,8 @@ TASK_CHARACTERS = 4_000
 
 @dataclass
 class Worker:
-    """Runs one function at a time, a job that makes a plan, in a thread of its own.
-
-    A job works on a copy of the state; the caller uses its result or discards it. Nobody waits for a job, not even the
-    end of the process.
-    """
+    """Runs one function at a time, a job that makes a plan, in a thread of its own. A job works on a copy of the state;
+    the caller uses its result or discards it. Nobody waits for a job, not even the end of the process."""
 
     debounce_seconds: float
     """Shortest time between the starts of two jobs, in seconds."""
@@ -53,10 +50,8 @@ class Worker:
         return self.job is not None and not self.job.done()
 
     def start(self, job: Callable[[], CompactionPlan], now: float) -> bool:
-        """Start `job` at the time `now`, and return True if it was started.
-
-        It is not started while another job runs, before that job's result was taken, or too soon after its start.
-        """
+        """Start `job` at the time `now`, and return True if it was started. It is not started while another job runs,
+        before that job's result was taken, or too soon after its start."""
         if self.is_closed or self.job is not None or within(self.debounce_seconds, self.started_at, now):
             return False
         self.started_at, self.job = now, Future()
@@ -161,10 +156,8 @@ class Planning:
 
     @property
     def asks_a_model(self) -> bool:
-        """True if plans come from a model, or from a planner object that may ask one.
-
-        The planner ``auto`` uses the agent's client as soon as it is known, if it has none of its own.
-        """
+        """True if plans come from a model, or from a planner object that may ask one. The planner ``auto`` uses the
+        agent's client as soon as it is known, if it has none of its own."""
         chosen = self.planner, self.session_settings.planner_model or None, self.client
         if shares_client(*chosen) and (self.client_follows or self.agent_request is not None):
             return self.agent_request is not None
@@ -220,9 +213,7 @@ class Planning:
 
     def ask(self, analysis: Analysis, target_tokens: int, focus: str = "") -> CompactionPlan:
         """Return a plan by the session's own planner, with target and focus as in `make`. It may raise any exception.
-
-        May run in a thread of its own, but not twice at the same time.
-        """
+        May run in a thread of its own, but not twice at the same time."""
         return self._request_plan(self.planner if self.asks_a_model else "rules", analysis, target_tokens, focus)
 
     def _reuse_next(self, plan: CompactionPlan) -> None:

@@ -98,10 +98,8 @@ class Pressure:
 
     @property
     def restore_tool(self) -> str:
-        """Name of the agent's tool that returns a removed turn; empty if it has none.
-
-        An MCP tool whose full name is in the settings counts even if the request does not list it, as Codex lists none.
-        """
+        """Name of the agent's tool that returns a removed turn; empty if it has none. An MCP tool whose full name is in
+        the settings counts even if the request does not list it, as Codex lists none."""
         tools, name_in_settings = self.call.tools, self.settings.plan.restore_tool
         wanted_name = name_in_settings or RESTORE_TOOL
         mcp_name = name_in_settings if bare_tool_name(name_in_settings) != name_in_settings else ""
@@ -110,10 +108,8 @@ class Pressure:
         )
 
     def take_call(self, call: AgentCall, counter: TokenCounter) -> None:
-        """Store the fields of the next request; `counter`, that of the history, counts system prompt and tools.
-
-        If the new model has another tokenizer, the comparison with the provider's counts begins again.
-        """
+        """Store the fields of the next request; `counter`, that of the history, counts system prompt and tools. If the
+        new model has another tokenizer, the comparison with the provider's counts begins again."""
         call_before, model = self.call, call.model or self.call.model
         scales = [TokenCounter.for_model(name).scale for name in (call_before.model, model)]
         if scales[0] != scales[1]:
@@ -124,19 +120,15 @@ class Pressure:
 
     def goal_tokens(self, preset: Preset, history_tokens: int) -> int:
         """Return the tokens that the next plan of `preset` should leave, without the newest, unanswered messages.
-
-        `history_tokens`: the counted size of the whole history.
-        """
+        `history_tokens`: the counted size of the whole history."""
         tier, room_tokens = preset.plan_goal, self.room_tokens
         return (
             tier.goal_tokens(room_tokens, self.gauge.of_messages(history_tokens)) if tier is not None else room_tokens
         )
 
     def measure(self, view_tokens: int, goal_tokens: int, idle_seconds: float) -> Measurement:
-        """Return the numbers by which triggers decide, for a prompt whose messages count `view_tokens`.
-
-        `goal_tokens`: tokens that the next plan would leave. `idle_seconds`: time since the last call.
-        """
+        """Return the numbers by which triggers decide, for a prompt whose messages count `view_tokens`. `goal_tokens`:
+        tokens that the next plan would leave. `idle_seconds`: time since the last call."""
         tokens = self.gauge.prompt(view_tokens)
         return Measurement(
             tokens=tokens,
@@ -172,10 +164,8 @@ class Pressure:
         self.limits = MediaLimits(refused.images or limits.images, size, refused.largest or limits.largest)
 
     def refuse(self, refused: TooLong, view_tokens: int) -> None:
-        """Lower the limit, and correct the gauge, after the provider refused a prompt as too long.
-
-        `view_tokens`: counted tokens of its messages.
-        """
+        """Lower the limit, and correct the gauge, after the provider refused a prompt as too long. `view_tokens`:
+        counted tokens of its messages."""
         self.maximum_tokens = refused.maximum_tokens or self.maximum_tokens
         self.gauge = self.gauge.refused(view_tokens, refused.actual_tokens, self.limit_tokens)
 

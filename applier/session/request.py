@@ -166,10 +166,8 @@ class Gauge:
         return max(0, math.floor(message_tokens / self.ratio))
 
     def with_fixed(self, fixed_tokens: int) -> Gauge:
-        """Return this gauge for a system prompt and tools of `fixed_tokens`, by our counter.
-
-        Tokens that become known this way no longer count as extra.
-        """
+        """Return this gauge for a system prompt and tools of `fixed_tokens`, by our counter. Tokens that become known
+        this way no longer count as extra."""
         known_tokens = (fixed_tokens - self.fixed_tokens) * self.ratio
         extra = max(0.0, self.extra_tokens - known_tokens) if known_tokens > 0 else self.extra_tokens
         least = max(1, round(self.least_actual + known_tokens)) if self.least_actual else 0
@@ -337,10 +335,8 @@ def stop_reason_of(answer: object) -> object:
 
 
 def read_refusal(error: object) -> TooLong | TooHeavy | LostResults | None:
-    """Return what the provider's `error` objects to in the messages; None if it is about something else.
-
-    `error` is an exception, the body of a response, or an answer that was cut off.
-    """
+    """Return what the provider's `error` objects to in the messages; None if it is about something else. `error` is an
+    exception, the body of a response, or an answer that was cut off."""
     stop_reason = stop_reason_of(error)
     if stop_reason is not None:
         return TooLong() if stop_reason == WINDOW_EXCEEDED else None

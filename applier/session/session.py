@@ -115,10 +115,8 @@ class Session:
         return self._guard.state
 
     def mark(self, marks: list[str]) -> None:
-        """Store `marks` with the session: digests by which the proxy later finds the session of a request.
-
-        If several processes share the session, all of them can read the marks (`applier.session.sharing.marks_of`).
-        """
+        """Store `marks` with the session: digests by which the proxy later finds the session of a request. If several
+        processes share the session, all of them can read the marks (`applier.session.sharing.marks_of`)."""
         self._state.setup.marks[:] = marks
 
     @property
@@ -371,9 +369,7 @@ class Session:
 
     def child(self, task: str, window_tokens: int | None = None) -> Session:
         """Return a session for a subagent with its own `task` and history, and the same store, preset and planner.
-
-        `window_tokens`: size of the subagent's context window; None takes the one of the settings.
-        """
+        `window_tokens`: size of the subagent's context window; None takes the one of the settings."""
         with self._guard.exclusively() as state:
             self._children += 1
             child = Session(

@@ -181,10 +181,7 @@ class Sharing:
     @contextmanager
     def around_call(self, state: State) -> Iterator[None]:
         """Wait up to `HOLD_SECONDS` for other processes, load the state of the last call, run the block, store the
-        state.
-
-        If the store fails, that is reported, and the block runs on this process's own state.
-        """
+        state. If the store fails, that is reported, and the block runs on this process's own state."""
         with ExitStack() as stack:
             problem, is_alone, store, ledger = "", False, state.setup.store, state.ledger
             try:

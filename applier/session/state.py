@@ -98,10 +98,8 @@ class State:
 
     @classmethod
     def of(cls, setup: Setup, planning: Planning, call: AgentCall, owner: str) -> State:
-        """Return the state of a new session with the first request `call`; `owner` is the owner of its lists.
-
-        Raise SettingsError if system prompt and tools leave no room for messages.
-        """
+        """Return the state of a new session with the first request `call`; `owner` is the owner of its lists. Raise
+        SettingsError if system prompt and tools leave no room for messages."""
         settings, counter = setup.settings, TokenCounter.for_model(call.model)
         tracker = HistoryTracker(counter, uses=declared_uses(settings.tool_uses, call.tools or ()))
         pressure = Pressure(settings, AgentCall(call.model), setup.preset.expected_growth_tokens)
@@ -164,9 +162,7 @@ class State:
 
     def receive(self, messages: Sequence[object]) -> None:
         """Add the new messages of the caller's list to the history, so that the ledger's view is a valid list for it.
-
-        Raise TranscriptError if `messages` is not a list of messages.
-        """
+        Raise TranscriptError if `messages` is not a list of messages."""
         ledger, log = self.ledger, self.setup.log
         if not len(ledger.tracker) and isinstance(messages, Sequence):
             self._continue_from_view(messages)
@@ -201,10 +197,8 @@ class State:
         self.planning.previous = committed.frame.plan
 
     def give_up_lost(self) -> bool:
-        """If the store's file was removed, forget what was stored, and return True.
-
-        The next list is then sent whole, and all pauses end.
-        """
+        """If the store's file was removed, forget what was stored, and return True. The next list is then sent whole,
+        and all pauses end."""
         opening = self.setup.store.opening
         if opening == self.ledger.store_opening:
             return False
@@ -224,10 +218,8 @@ class State:
         return key
 
     def store_left_out(self) -> None:
-        """Store what the sent list leaves out and the store does not have; if that fails, leave out less.
-
-        That is the thinking of a new message, or a message that the caller edited and the list shortens.
-        """
+        """Store what the sent list leaves out and the store does not have; if that fails, leave out less. That is the
+        thinking of a new message, or a message that the caller edited and the list shortens."""
         self.give_up_lost()
         ledger, setup = self.ledger, self.setup
         if ledger.committed.holds(ledger.frame, len(ledger.tracker)):
@@ -241,10 +233,8 @@ class State:
                 setup.log("store_failed", f"only what is stored is left out: {error}")
 
     def to_send(self, frame: Frame | None = None, view: View | None = None) -> list[Any]:
-        """Return the list to send: that of `frame`, with a cache mark at the end of its compacted part.
-
-        Without arguments, the frame is the one in force.
-        """
+        """Return the list to send: that of `frame`, with a cache mark at the end of its compacted part. Without
+        arguments, the frame is the one in force."""
         frame, view = frame or self.ledger.frame, view or self.ledger.view
         marks = self.ledger.tracker.marks_between
         return with_breakpoint(
@@ -266,11 +256,8 @@ class State:
         return sent
 
     def resume(self) -> None:
-        """Continue from the stored state of an earlier process, if there is one.
-
-        Model and thinking setting are those of the last request, until the next one sets them. Raise StoreError if the
-        stored state cannot be read.
-        """
+        """Continue from the stored state of an earlier process, if there is one. Model and thinking setting are those
+        of the last request, until the next one sets them. Raise StoreError if the stored state cannot be read."""
         setup = self.setup
         saved = setup.store.use(lambda store: load_session(store, setup.session_id))
         setup.log.load(setup.store.use(lambda store: store.events(setup.session_id)))
@@ -281,10 +268,8 @@ class State:
             setup.log("resumed", f"{len(self.ledger.tracker)} messages, {self.ledger.compactions} compactions")
 
     def continue_from(self, saved: SavedSession) -> None:
-        """Replace this state by the stored one, `saved`.
-
-        Raise StoreError, with nothing changed, if a part of it cannot be read.
-        """
+        """Replace this state by the stored one, `saved`. Raise StoreError, with nothing changed, if a part of it cannot
+        be read."""
         use, ledger, session_id = self.setup.store.use, self.ledger, self.setup.session_id
         tracker = HistoryTracker(ledger.tracker.counter, uses=ledger.tracker.uses)
         if saved.frame.key:

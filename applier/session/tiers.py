@@ -92,10 +92,8 @@ class Situation:
         return [result for result in self.tracker.results if self._is_visible(result)]
 
     def arrived(self) -> list[Result]:
-        """Return the new results, which were not sent yet, except removed content that the agent looked up.
-
-        Takes time in proportion to the number of new results.
-        """
+        """Return the new results, which were not sent yet, except removed content that the agent looked up. Takes time
+        in proportion to the number of new results."""
         new = self.tracker.results_from(self.new_from)
         return [result for result in new if self._is_visible(result) and not self.is_look_up(result)]
 
@@ -112,10 +110,7 @@ Tier = Callable[[Situation], Edits | None]
 @dataclass(frozen=True, slots=True)
 class PlanTurns:
     """Tier that plans: each turn is kept, summarized, replaced by a reference or dropped, until the list is small
-    enough.
-
-    Numbers count messages without the newest, unanswered ones, and without system prompt and tools.
-    """
+    enough. Numbers count messages without the newest, unanswered ones, and without system prompt and tools."""
 
     target_share: float = 0.25
     """Share of the room for messages that a plan leaves."""
@@ -138,10 +133,8 @@ class PlanTurns:
     name: str = "plan"
 
     def goal_tokens(self, room_tokens: int, history_tokens: int) -> int:
-        """Return the tokens that a plan should leave of a history of `history_tokens`.
-
-        `room_tokens`: tokens available for messages. The newest, unanswered messages count in neither number.
-        """
+        """Return the tokens that a plan should leave of a history of `history_tokens`. `room_tokens`: tokens available
+        for messages. The newest, unanswered messages count in neither number."""
         floor = min(self.floor_tokens, int(room_tokens * FLOOR_SHARE))
         share = int(room_tokens * self.target_share)
         if self.history_share:
@@ -162,10 +155,8 @@ class PlanTurns:
         )
 
     def target_tokens_for(self, situation: Situation) -> int:
-        """Return the size that the planner should reach, in tokens of our counter.
-
-        That is the goal and the newest, unanswered messages, without the text that is repeated after the plan.
-        """
+        """Return the size that the planner should reach, in tokens of our counter. That is the goal and the newest,
+        unanswered messages, without the text that is repeated after the plan."""
         room_tokens, gauge, tracker = situation.room_tokens, situation.gauge, situation.tracker
         live_tokens = gauge.of_messages(sum(tracker.counted[tracker.live_start :]))
         older_tokens = max(0, situation.tokens - gauge.prompt(0) - live_tokens)

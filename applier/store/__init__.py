@@ -1,4 +1,4 @@
-"""The store of originals, plans, facts, events and session states; `Store` lists its guarantees."""
+"""The store: a database of original messages, plans, facts and session states; `Store` lists its guarantees."""
 
 from applier.store.backend import Backend
 from applier.store.excerpt import Match, Restored, SearchResult

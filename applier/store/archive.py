@@ -1,7 +1,7 @@
-"""A store's records in one file: a backup of all of them, or one conversation for another store.
+"""Copies of a store in one file: a backup of everything, or one conversation to import into another store.
 
-A conversation's file may come from a stranger. So every digest is recomputed, and only states that a conversation needs
-are imported: none that approves lessons or admits people.
+A conversation's file may come from a stranger. So every digest is recomputed, and only the states that a conversation
+needs are imported, none that would approve learned lessons or admit people to the proxy.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pydantic import ValidationError
 
 from applier.store import records
 from applier.store.backend import VERSION_TABLE, Backend
-from applier.store.forgetting import SESSION_STATE, Kin, names_in, state_name
+from applier.store.forgetting import SESSION_STATE, Relations, names_in, state_name
 from applier.store.opening import OLD_FORMAT, WholeNames, check_format, open_store
 from applier.store.records import NewRecord, Node, StoredHistory, pack
 from applier.store.reference import find_history
-from applier.store.search import notes_of_facts
+from applier.store.search import marks_of_new_facts
 from applier.store.sqlite import SqliteBackend
 from applier.store.store import Store, event_place
 from planner.errors import CompactorError, StoreDamaged, StoreError
@@ -34,53 +34,53 @@ from planner.reading.messages import message_digest, to_json
 from planner.reading.secrets import MARK
 
 CARRIED = SESSION_STATE, "origin:", "view:", "answer:"
-"""Prefixes of the states that a conversation carries: its session, its folder, its views."""
+"""Beginnings of the names of states that a conversation's file has: its session, its folder, its compacted lists."""
 _LARGEST_BYTES = 64 * 2**20
 """Largest content of one record in bytes: twice the size of a request to the Messages API."""
 _MOST_BYTES = {"history": 2**14, "order": 2**7, "fact": 2**20}
-"""Largest content of records of other kinds."""
+"""Largest content of records of other kinds, in bytes."""
 _MOST_VALUES = 500_000
-"""Largest number of JSON values in one record: each takes about a hundred bytes of memory."""
+"""Largest number of JSON values in one record, as each takes about a hundred bytes of memory."""
 _MOST_RATIO = 20
-"""Largest ratio of content to stored size that is usual for records that are no messages."""
+"""Largest usual ratio of content to compressed size, for records other than messages."""
 _ROOM_BYTES = 32 * 2**20
-"""Content that all these records together may have beyond `_MOST_RATIO`."""
+"""Number of bytes by which all these records together may exceed `_MOST_RATIO`."""
 _SEAL = "seal"
-"""Key of the digest of all other records, as they were written."""
+"""Key of the record with a digest of all other records, by which a changed file is noticed."""
 
 
 def back_up(store: Store, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Write all of `store` as of one moment to the new file `path`, which is a store itself."""
+    """Write all records of `store`, as of one moment, to the new file `path`, which is a store itself."""
     _write(store, Path(path), lambda backend: backend.keys(""), overwrite)
 
 
 def export_conversation(
     store: Store, history_key: str, path: str | os.PathLike[str], *, overwrite: bool = False
 ) -> None:
-    """Write one conversation to the new file `path`: the history, those that it extends or that its session can return
-    to, and their plans, facts, events and states."""
+    """Write one conversation to the new file `path`, to import it into another store. That is the history with this
+    key, the histories that it extends or that its session can return to, and their plans, facts, events and states."""
     _write(store, Path(path), lambda backend: _keys_of(backend, history_key), overwrite)
 
 
 def _keys_of(backend: Backend, history_key: str) -> list[str]:
     """Return the keys of all records that `export_conversation` writes for a history."""
-    kin, history = Kin(backend), find_history(backend, history_key)
-    family = kin.family([history.name])
-    nodes = [kin.nodes[digest] for digest in family.nodes]
-    prefixes = {node.prefix for node in nodes} | {kin.histories[name].prefix for name in family.histories}
-    digests = prefixes | {kin.histories[name].tip for name in family.histories} - {""}
+    relations, history = Relations(backend), find_history(backend, history_key)
+    family = relations.family([history.name])
+    nodes = [relations.nodes[digest] for digest in family.nodes]
+    prefixes = {node.prefix for node in nodes} | {relations.histories[name].prefix for name in family.histories}
+    digests = prefixes | {relations.histories[name].tip for name in family.histories} - {""}
     plans_and_facts = [
         key for kind in ("plan", "fact") for key in backend.keys(f"{kind}/") if records.prefix_of(key) in prefixes
     ]
     states = [key for key in family.states if state_name(key).startswith(CARRIED)]
     chain = {key for node in nodes for key in (node.key, f"message/{node.message}")}
     histories = {f"history/{name}" for name in family.histories}
-    return sorted({"order", *histories, *chain, *plans_and_facts, *states, *kin.events(digests, states)})
+    return sorted({"order", *histories, *chain, *plans_and_facts, *states, *relations.events(digests, states)})
 
 
 def _write(store: Store, path: Path, keys_of: Callable[[Backend], Sequence[str]], overwrite: bool) -> None:
-    """Copy the records that `keys_of` chooses, and their seal, into a new store; then move its file to `path`."""
-    _refuse_taken(store, path, overwrite)
+    """Copy the records that `keys_of` chooses, and their digest, into a new store; then move its file to `path`."""
+    _check_replaceable(store, path, overwrite)
     try:
         folder = tempfile.mkdtemp(prefix=f".{path.name[:100]}.", dir=path.absolute().parent)
     except OSError as error:
@@ -94,9 +94,9 @@ def _write(store: Store, path: Path, keys_of: Callable[[Backend], Sequence[str]]
             copy.backend.transaction(write=True),
         ):
             keys = [key for key in keys_of(source) if key != _SEAL]
-            for some in records.parts(keys):
-                chosen = source.get(some)
-                _add_to(seal, chosen)
+            for some_keys in records.in_parts(keys):
+                chosen = source.get(some_keys)
+                _add_to_seal(seal, chosen)
                 copy.backend.add(chosen)
             copy.backend.add({_SEAL: seal.digest()})
         os.replace(part, path)
@@ -106,8 +106,8 @@ def _write(store: Store, path: Path, keys_of: Callable[[Backend], Sequence[str]]
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _refuse_taken(store: Store, path: Path, overwrite: bool) -> None:
-    """Raise an error if `path` exists without `overwrite`, or can never be replaced: a folder, or a store in use."""
+def _check_replaceable(store: Store, path: Path, overwrite: bool) -> None:
+    """Raise a StoreError if `path` may not be replaced: a folder, a store in use, or, without `overwrite`, any file."""
     if os.path.lexists(path):
         if not path.is_file() or str(path.resolve()) == store.backend.place or Path(f"{path}-wal").exists():
             raise StoreError(f"{path}: is no file that can be replaced; give another")
@@ -115,19 +115,20 @@ def _refuse_taken(store: Store, path: Path, overwrite: bool) -> None:
             raise StoreError(f"{path}: exists already; replace it by --overwrite, or give another file")
 
 
-def _add_to(seal: hashlib._Hash, some: Mapping[str, bytes]) -> None:
+def _add_to_seal(seal: hashlib._Hash, some: Mapping[str, bytes]) -> None:
+    """Add the keys and bodies of `some` records to the digest `seal`."""
     for key, body in sorted(some.items()):
         seal.update(f"{len(key)} {len(body)} {key} ".encode() + body)
 
 
 class Archive(SqliteBackend):
-    """Archive to import: only read, and no SQL in it is run."""
+    """File to import, as a database that is only read; no SQL in the file is run."""
 
     is_old = False
-    """True if the file has the format before this one."""
+    """True if the file has the format before the present one."""
 
     def connect(self) -> sqlite3.Connection:
-        """Return a connection that only reads, after checking that the file has exactly the tables of a store."""
+        """Return a read-only connection, after checking that the file has exactly the tables of a store."""
         alone = "" if Path(f"{self._path}-wal").exists() else "&immutable=1"
         connection = sqlite3.connect(
             f"{self._path.as_uri()}?mode=ro{alone}", uri=True, isolation_level=None, check_same_thread=False
@@ -146,7 +147,7 @@ class Archive(SqliteBackend):
 
 @contextmanager
 def open_archive(path: str | os.PathLike[str]) -> Iterator[Archive]:
-    """Open the file `path` for `import_archive`, after checking its form, its sizes and every digest."""
+    """Open the file `path` for `import_archive`, after checking its form, its sizes and every digest in it."""
     file = Path(path)
     if not file.is_file():
         raise StoreError(f"{path}: no such file")
@@ -168,10 +169,11 @@ def open_archive(path: str | os.PathLike[str]) -> Iterator[Archive]:
 
 
 def import_archive(store: Store, archive: Archive, *, is_own_backup: bool = False) -> list[str]:
-    """Import `archive` into `store`, all of it or nothing; return the keys of its histories, oldest first. Records that
-    `store` already has stay. If `archive` is a conversation's file, only the states that a conversation needs are
-    imported. With `is_own_backup` everything is imported, also approvals. A store that redacts originals stores the
-    records without secrets."""
+    """Import all records of `archive` into `store`, or nothing; return the keys of its histories, oldest first.
+
+    Records that `store` already has stay. Of a conversation's file, only states that a conversation needs are imported;
+    with `is_own_backup` all, also approvals. A store that redacts originals stores the records without secrets.
+    """
     place = archive.place
     if place == store.backend.place:  # it would wait for itself
         raise StoreError(f"{place}: is the store that is to take it in; give another file, or by --store another store")
@@ -179,11 +181,11 @@ def import_archive(store: Store, archive: Archive, *, is_own_backup: bool = Fals
         if not is_own_backup:
             _check_seal(archive)
         whole_names = WholeNames(archive) if archive.is_old else None
-        return _Import(store, archive, is_own_backup, whole_names).done()
+        return _Import(store, archive, is_own_backup, whole_names).run()
 
 
 def _check_sizes(archive: Archive) -> None:
-    """Refuse records that would take more memory than those of a store ever do, each before it is unpacked."""
+    """Raise a StoreError for records that are larger than a store writes, before they fill the memory."""
     with archive.transaction():
         room = _ROOM_BYTES
         for key in archive.keys(""):
@@ -199,75 +201,76 @@ def _check_sizes(archive: Archive) -> None:
 
 
 def _check_seal(archive: Archive) -> None:
-    """Raise an error if the digest of all records is not the one written with them."""
+    """Raise a StoreDamaged if the records are not exactly those that were written to the file."""
     keys, seal = [key for key in archive.keys("") if key != _SEAL], hashlib.sha256()
-    for some in records.parts(keys):
-        _add_to(seal, archive.get(some))
+    for some in records.in_parts(keys):
+        _add_to_seal(seal, archive.get(some))
     if archive.get([_SEAL]) != {_SEAL: seal.digest()}:
         raise StoreDamaged(f"{archive.place}: is not as `compactor store export` wrote it; nothing was imported")
 
 
 @dataclass
 class _Import:
-    """One import of an archive's records into a store, within a transaction of each."""
+    """One import of an archive's records into a store, inside a transaction of both."""
 
     store: Store
     archive: Backend
     is_own_backup: bool
     whole_names: WholeNames | None = None
-    """Keys and ids in full length for the short ones of an old archive."""
+    """Full forms of the short keys and ids in an old archive."""
     messages: dict[str, str] = field(default_factory=dict)
-    """Digest of each message's content in the store, by its digest in the archive; they differ if the store redacts."""
-    plain: dict[str, str] = field(default_factory=dict)
+    """Digest of each message in the store, by its digest in the archive; they differ if the store redacts."""
+    plain_digests: dict[str, str] = field(default_factory=dict)
     """Digest of each message as in `History.digests`, by its digest in the archive; empty if secrets were removed."""
     nodes: dict[str, Node] = field(default_factory=dict)
-    """The node in the store, by the digest of the node in the archive."""
+    """Node (message in its place of a history) in the store, by its digest in the archive."""
     groups: dict[str, list[str]] = field(default_factory=dict)
-    """Groups of the nodes of each history and prefix in the archive, by its digest."""
+    """Names of the groups in which a history's nodes are stored, by the digest of the history."""
     others: set[str] = field(default_factory=set)
-    """Names of the store's histories outside the archive: no imported state may refer to one."""
+    """Names of the store's histories that are not in the archive. No imported state may name one of them."""
 
-    def done(self) -> list[str]:
+    def run(self) -> list[str]:
         """Import everything, and return the keys of all histories of the archive."""
-        self._take_messages()
-        self._take_nodes()
+        self._import_messages()
+        self._import_nodes()
         backend, imported = self.store.backend, [self._history(one) for one in records.read_histories(self.archive)]
         self.others = {one.name for one in records.read_histories(backend)} - {one.name for one in imported}
         for key, content in self._each("plan"):
             self._plan(key, content)
         facts = (self._fact(key, content) for key, content in self._each("fact"))
-        backend.add(notes_of_facts(records.add_in_order(backend, facts)))
+        backend.add(marks_of_new_facts(records.add_in_order(backend, facts)))
         records.add_in_order(backend, (self._event(content) for _, content in self._each("event")))
         for key, content in self._each("state"):
             self._state(key, content)
         return [one.key for one in imported]
 
     def _each(self, kind: str) -> Iterator[tuple[str, bytes]]:
-        """Yield key and content of the archive's records of a `kind`, sorted by the last field of the key."""
+        """Yield key and content of the archive's records of a `kind`, usually in the order of storing."""
         for key in sorted(self.archive.keys(f"{kind}/"), key=lambda key: key.rpartition("/")[2]):
             yield key, records.read(self.archive, [key])[key]
 
-    def _take_messages(self) -> None:
-        """Import the messages in the store's form."""
+    def _import_messages(self) -> None:
+        """Import the messages, without secrets if the store redacts them."""
         for key in self.archive.keys("message/"):
             content = records.read(self.archive, [key])[key]
             stored = self.store.stored_form(json.loads(content), key)
             digest = key.partition("/")[2]
             self.messages[digest] = records.digest_of(stored)
-            self.plain[digest] = "" if MARK.encode() in content else message_digest(json.loads(content))
+            self.plain_digests[digest] = "" if MARK.encode() in content else message_digest(json.loads(content))
             self.store.backend.add({f"message/{self.messages[digest]}": pack(stored)})
 
-    def _take_nodes(self) -> None:
-        """Import the nodes, each after its parent; recompute the group, position and prefix that their keys claim."""
+    def _import_nodes(self) -> None:
+        """Import the nodes, each after its parent. Refuse one whose key has a wrong group, position or prefix."""
         self.nodes[""], self.groups[records.NOTHING.prefix] = records.NOTHING, [records.NOTHING.group]
         # digest of the messages up to each node, to check its prefix; None if secrets were removed from one of them
-        running: dict[str, hashlib._Hash | None] = {"": hashlib.sha256()}
+        digests_up_to: dict[str, hashlib._Hash | None] = {"": hashlib.sha256()}
         nodes = records.nodes_of(self.archive.keys("node/"))
         for digest, node in sorted(nodes.items(), key=lambda item: item[1].position):
-            before, plain, parent = running[node.parent], self.plain[node.message], self.nodes[node.parent]
-            running[digest] = up_to_here = before.copy() if before and plain else None
+            before, plain_digest = digests_up_to[node.parent], self.plain_digests[node.message]
+            parent = self.nodes[node.parent]
+            digests_up_to[digest] = up_to_here = before.copy() if before and plain_digest else None
             if up_to_here:
-                up_to_here.update(plain.encode())
+                up_to_here.update(plain_digest.encode())
             self.nodes[digest] = stored = node._replace(message=self.messages[node.message]).linked_to(parent)
             has_place = (stored.group, stored.position) == (node.group, node.position)
             if not has_place or (up_to_here and up_to_here.hexdigest() != node.prefix):
@@ -277,7 +280,7 @@ class _Import:
             self.store.backend.add({stored.key: b""})
 
     def _history(self, history: StoredHistory) -> StoredHistory:
-        """Store a history whose fields agree with its last node, and return its stored form."""
+        """Store a history, and return it as stored. Refuse one that does not agree with its last node."""
         last = self.nodes[history.tip]
         used = history.used if self.is_own_backup else self.store.clock()
         stored = replace(history, tip=last.digest if history.tip else "", used=used)
@@ -287,7 +290,7 @@ class _Import:
         return records.keep_history(self.store.backend, stored)
 
     def _plan(self, key: str, content: bytes) -> None:
-        """Store a valid plan of an imported history, unless the store has it; of a backup also other plans."""
+        """Store a plan if it is valid, new, and for an imported history; of a backup also other plans."""
         digest, prefix, _ = records.fields(key, 3)
         CompactionPlan.from_json(content, key)
         if (prefix in self.groups or self.is_own_backup) and not self.store.backend.keys(f"plan/{digest}/"):
@@ -308,19 +311,19 @@ class _Import:
         return NewRecord(event_place(event), content)
 
     def _state(self, key: str, content: bytes) -> None:
-        """Store a state. One from a conversation's file has to be of the `CARRIED` kinds and to mention none of the
-        histories `others`; another one is skipped."""
+        """Store a state; of a conversation's file only if it is one of the `CARRIED` kinds and names no other
+        history."""
         name, value = state_name(key), json.loads(content)
         if self.whole_names is not None:
-            whole = self.whole_names.state(name, value)
-            if whole is None:
+            full = self.whole_names.state(name, value)
+            if full is None:
                 return
-            name, value = whole
+            name, value = full
             content = records.encode(value, key)
         if name.startswith("origin:"):  # a wrong one would make every list of conversations fail
             event_place(value)  # raises an error if its time is not valid
             if (value["history"], type(value["folder"])) != (name.removeprefix("origin:"), str):
                 raise ValueError(key)
-        of_others = any(other.startswith(digits) for digits in names_in(content) for other in self.others)
-        if self.is_own_backup or (name.startswith(CARRIED) and not of_others):
+        names_another = any(other.startswith(digits) for digits in names_in(content) for other in self.others)
+        if self.is_own_backup or (name.startswith(CARRIED) and not names_another):
             self.store.backend.add({f"state/{to_json(name)}": pack(self.store.stored_form(value, key))})

@@ -1,6 +1,7 @@
-"""Database of a store: `Backend` lists what every one does, `SqlBackend` does it in SQL.
+"""Databases below a store: `Backend` lists what every database does, `SqlBackend` does it in SQL.
 
-A record has a key and a body. Differences of SQLite and PostgreSQL are in their own modules.
+A database holds records: a text as the key, bytes as the body. The differences between SQLite and PostgreSQL are in
+their own modules.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from planner.errors import StoreDamaged, StoreError
 
 
 class Backend(ABC):
-    """Storage for records: a text of ASCII characters as the key, bytes as the body.
+    """Database for records: a text of ASCII characters as the key, bytes as the body.
 
     Your own backend implements the abstract methods; ``Store(backend)`` does the rest. Several threads and processes
     may use it at once. All methods except `transaction`, `flush` and `close` are called inside a transaction, by the
@@ -25,10 +26,10 @@ class Backend(ABC):
     """
 
     place: str = "the store"
-    """File or address for error texts, without a password."""
+    """File or address of the database, for error texts, without a password."""
 
     patience_seconds: float | None = None
-    """Longest duration of an operation on a server: the backend breaks off a longer one. None sets no limit."""
+    """Longest duration of an operation on a server, after which it is broken off. None: no limit."""
 
     @abstractmethod
     def transaction(self, *, write: bool = False) -> AbstractContextManager[object]:
@@ -62,7 +63,7 @@ class Backend(ABC):
         """Close the database; the backend cannot be used afterwards."""
 
     def hold(self, name: str, seconds: float) -> AbstractContextManager[bool]:  # noqa: ARG002 - a subclass reads both
-        """Reserve `name` for the ``with`` block, outside a transaction, and yield True.
+        """Reserve `name` for the ``with`` block, so that one process at a time works on something; yield True.
 
         Yield False if another holder keeps the name for longer than `seconds`. A process that dies releases its names.
         This default reserves nothing.
@@ -73,11 +74,11 @@ class Backend(ABC):
         return nullcontext(True)
 
     def damages(self) -> list[str]:
-        """Return the problems that the database reports about its files."""
+        """Return the problems that the database itself finds in its files."""
         return []
 
     def flush(self) -> list[str]:
-        """Erase deleted content from every file and log; return a text for each place that may still contain some."""
+        """Erase deleted content from every file and log; return a text for each place that may still have some."""
         return []
 
     def file_bytes(self) -> int:
@@ -88,29 +89,32 @@ class Backend(ABC):
 Row = tuple[Any, ...]
 
 VERSION_TABLE = "compactor_schema"
-"""Table in every store's database with the version of its format."""
+"""Table with the version of the store's format."""
 MAX_PARAMETERS = 500
 """Largest number of values in one statement; SQLite before 3.32 takes 999."""
 FORK_SECONDS = 2.0
-"""Longest wait of a fork for a transaction of another thread, which takes milliseconds."""
+"""Longest time that a fork waits for a transaction of another thread, which takes milliseconds."""
 
 
 class SqlBackend(Backend):
-    """SQL database, over one connection that all threads share. A place has one transaction at a time in a process. The
-    connection is closed while the process forks, as connections of SQLite and PostgreSQL do not survive that ("How To
-    Corrupt An SQLite Database File", 2.6). A transaction that takes longer than `FORK_SECONDS` continues in the parent;
-    the child gets its own connection."""
+    """SQL database over one connection that all threads share, one transaction at a time.
+
+    The connection is closed while the process forks, because connections of SQLite and PostgreSQL do not survive a fork
+    ("How To Corrupt An SQLite Database File", 2.6). A transaction longer than `FORK_SECONDS` continues in the parent;
+    the child gets its own connection.
+    """
 
     placeholder: ClassVar[str]
+    """Text for a value in the driver's statements: ``?`` or ``%s``."""
     begin_read: ClassVar[str]
     begin_write: ClassVar[str]
-    """Statement that starts a transaction without other writers."""
+    """Statements that start a transaction: one that reads, and one without other writers."""
     tables_sql: ClassVar[str]
-    """Statement that returns the names of all existing tables."""
+    """Statement that returns the names of all tables."""
     size_sql: ClassVar[str]
     """Statement that returns the bytes used on disk."""
     errors: ClassVar[tuple[type[Exception], ...]]
-    """Errors that the driver raises."""
+    """Exceptions that the driver raises."""
 
     def __init__(self, place: str) -> None:
         """Store the place; the first transaction connects."""
@@ -125,15 +129,15 @@ class SqlBackend(Backend):
 
     @abstractmethod
     def explain(self, error: Exception) -> StoreError:
-        """Return a `StoreError` for the driver's `error`; its text names the place and the remedy."""
+        """Return a `StoreError` for the driver's `error`, which names the place and what to do."""
 
     @abstractmethod
     def create(self) -> None:
-        """Make the table of the records."""
+        """Create the table of the records."""
 
     @contextmanager
     def transaction(self, *, write: bool = False) -> Iterator[None]:
-        """Run the ``with`` block as one transaction. One inside another would wait for ever."""
+        """Run the ``with`` block as one transaction. One inside another would wait for itself for ever."""
         with self._connected():
             process = os.getpid()
             try:
@@ -149,7 +153,7 @@ class SqlBackend(Backend):
                 raise
 
     def first(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
-        """Run the first statement of a transaction. If the server had closed the connection, open a new one for it."""
+        """Run the first statement of a transaction. If the server has closed the connection, open a new one first."""
         try:
             return self.rows(sql, values)
         except self.errors:
@@ -159,7 +163,7 @@ class SqlBackend(Backend):
         return self.rows(sql, values)
 
     def rows(self, sql: str, values: Sequence[object] = (), *, types: tuple[type, ...] = ()) -> list[Row]:
-        """Run one statement with ``?`` for each value, and return its rows.
+        """Run one statement, with ``?`` for each of `values`, and return its rows.
 
         Raises:
             StoreDamaged: a column has another type than in `types`, as SQLite returns from a damaged file.
@@ -176,24 +180,25 @@ class SqlBackend(Backend):
         return [row[0] for row in self.rows(sql, (prefix, f"{prefix}\x7f"), types=(str,))]
 
     def get(self, keys: Iterable[str]) -> dict[str, bytes]:
-        """Return the bodies of the existing `keys`, read by as many statements as `MAX_PARAMETERS` needs."""
+        """Return the bodies of the existing `keys`, in several statements if there are more than `MAX_PARAMETERS`."""
         wanted = list(keys)
         bodies: dict[str, bytes] = {}
         for start in range(0, len(wanted), MAX_PARAMETERS):
-            some = wanted[start : start + MAX_PARAMETERS]
-            sql = f"SELECT key, body FROM records WHERE key IN ({','.join('?' * len(some))})"
-            bodies.update(self.rows(sql, some, types=(str, bytes)))
+            some_keys = wanted[start : start + MAX_PARAMETERS]
+            sql = f"SELECT key, body FROM records WHERE key IN ({','.join('?' * len(some_keys))})"
+            bodies.update(self.rows(sql, some_keys, types=(str, bytes)))
         return bodies
 
     def add(self, records: Mapping[str, bytes]) -> None:
         """Insert `records`; an existing key keeps its body."""
-        self._each("INSERT INTO records VALUES (?, ?) ON CONFLICT DO NOTHING", list(records.items()))
+        self._run_for_each("INSERT INTO records VALUES (?, ?) ON CONFLICT DO NOTHING", list(records.items()))
 
     def remove(self, keys: Iterable[str]) -> None:
         """Delete the records with these `keys`."""
-        self._each("DELETE FROM records WHERE key = ?", [(key,) for key in keys])
+        self._run_for_each("DELETE FROM records WHERE key = ?", [(key,) for key in keys])
 
-    def _each(self, sql: str, rows: Sequence[Sequence[object]]) -> None:
+    def _run_for_each(self, sql: str, rows: Sequence[Sequence[object]]) -> None:
+        """Run the statement once for each of `rows`."""
         if rows:
             self.connection.cursor().executemany(sql.replace("?", self.placeholder), rows)
 
@@ -207,14 +212,14 @@ class SqlBackend(Backend):
             self.disconnect()
 
     def disconnect(self) -> None:
-        """Close the connection; call this only between two transactions."""
+        """Close the connection. Only allowed between two transactions."""
         if self.connection is not None:
             self.connection.close()
             self.connection = None
 
     @contextmanager
     def _connected(self) -> Iterator[None]:
-        """Run the block with an open, checked connection, alone among the threads at this place; explain errors."""
+        """Run the block with a checked connection, one thread at a time, and explain the driver's errors."""
         with _locks[self.place]:
             try:
                 if self.connection is None or getattr(self.connection, "closed", False):
@@ -230,18 +235,19 @@ class SqlBackend(Backend):
 
 _backends: weakref.WeakSet[SqlBackend] = weakref.WeakSet()
 _locks: dict[str, threading.Lock] = {}
-"""Locks by place: SQLite before 3.51.3 can corrupt a file when several connections write and checkpoint at once."""
-_held: list[threading.Lock] = []
-"""Locks that the process holds while it forks."""
-_of_parent: list[Any] = []
-"""Connections that a child process must never close: that would end the parent's work on them."""
+"""Locks by place, because SQLite before 3.51.3 can damage a file if several connections write and checkpoint at
+once."""
+_locks_held: list[threading.Lock] = []
+"""Locks that this process holds while it forks."""
+_parents_connections: list[Any] = []
+"""Connections of the parent that a child process must never close, because that would end the parent's work."""
 
 
 def _before_fork() -> None:
-    """Wait for running transactions, and close the connections, which must not be shared with a child process."""
-    _held.extend(lock for lock in list(_locks.values()) if lock.acquire(timeout=FORK_SECONDS))
+    """Wait for running transactions and close the connections, which a child process must not share."""
+    _locks_held.extend(lock for lock in list(_locks.values()) if lock.acquire(timeout=FORK_SECONDS))
     for backend in list(_backends):
-        if _locks[backend.place] in _held:
+        if _locks[backend.place] in _locks_held:
             with suppress(*backend.errors):
                 backend.disconnect()
 
@@ -249,12 +255,12 @@ def _before_fork() -> None:
 def _after_fork(*, in_child: bool) -> None:
     """Release the locks; a child also forgets the locks and connections of the parent's other threads."""
     if in_child:  # the threads that hold the other locks do not exist here, so nobody would release them
-        _locks.update({place: threading.Lock() for place, lock in _locks.items() if lock not in _held})
+        _locks.update({place: threading.Lock() for place, lock in _locks.items() if lock not in _locks_held})
         for backend in list(_backends):
-            _of_parent.append(backend.connection)
+            _parents_connections.append(backend.connection)
             backend.connection = None
-    while _held:
-        _held.pop().release()
+    while _locks_held:
+        _locks_held.pop().release()
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,6 +1,6 @@
-"""Parts of a turn: all of it, a range of its lines, or the lines that match a search, with the lines around them.
+"""Parts of a stored turn: a range of its lines, or the lines that match a search, with the lines around them.
 
-Needs no store: sessions use it on histories that are not stored yet.
+Sessions use this also for turns that are not stored yet.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ FEW_LINES = 3
 BEST_LINES = 8
 """Largest number of matches by words that are shown; of the others the numbers are listed."""
 LOGIC_LINES = 6
-"""Lines shown after a definition or a line inside a call, if there are few matches."""
+"""Number of lines shown after a definition or a line inside a call, if there are few matches."""
 NEAR_LINES = 1
 """Number of lines shown around each match in a search of all turns."""
 NEAR_CHARACTERS = 100
-"""Characters shown of a line next to a match."""
+"""Number of characters shown of a line next to a match, in a search of all turns."""
 SHOWN_LINES, EXCERPT_CHARACTERS = 3, 400
 """Largest number of matching lines in the excerpt of one turn in a search of all turns, and its largest length."""
 RESULT_OF = "result of "
-"""Beginning of a line that names the call of the result after it; lines of the result begin with their numbers."""
+"""Beginning of a line that names the call of the result below it; lines of the result begin with their numbers."""
 MOST_NAMED = 5
 """Number of ranges listed for other matching lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """Content of a reference: a whole turn, a range of its lines, or the lines that match a search."""
+    """Content of a turn that was read back from the store: all of it, some lines, or the lines that match a search."""
 
     reference: str
-    """Full reference: the whole key of the history and ``:t12``."""
+    """Name by which the turn was found, with the key of its history: ``h1a2b3c4d:t12``."""
     messages: tuple[Message, ...]
     """Exact messages of the whole turn, as new objects."""
     text: str
@@ -51,11 +51,11 @@ class Restored:
     blocks: tuple[Block, ...] = ()
     """Content for a ``tool_result``: `text` with the images and documents at their places."""
     lines: tuple[int, int] = (0, 0)
-    """First and last line of `text`, in the numbering of `planner.reading.lines.turn_lines`; zeros without lines."""
+    """Numbers of the first and last line of `text`, as in `planner.reading.lines.turn_lines`; zeros without lines."""
     total_lines: int = 0
     """Number of lines of the turn."""
     next_line: int | None = None
-    """Line to continue with if `text` is not everything."""
+    """Number of the line to continue with, if `text` is not everything; else None."""
     matches: tuple[int, ...] = ()
     """Numbers of the lines that match a search."""
 
@@ -68,37 +68,37 @@ class Match:
     lines: tuple[int, ...]
     """Numbers of all matching lines, in the numbering of `planner.reading.lines.turn_lines`."""
     excerpt: str
-    """Best matching lines, numbered, best first, each with its neighbours; then other matches, and links between
-    parallel calls and their results."""
+    """Best matching lines with their numbers, the best first, each with its neighbours; then other matches. If the turn
+    has parallel calls, it also has lines that link each call to its result."""
     best: str
     """Best matching line, with its number."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The turns that match a search, best first, see `Store.search`."""
+    """Turns that match a search, best first (see `Store.search`)."""
 
     matches: tuple[Match, ...]
     turns: int
-    """Number of matching turns; larger than the number of `matches` if a limit cut them."""
+    """Number of all matching turns; larger than the number of `matches` if a limit left some out."""
     by_words: bool = False
-    """True if the text occurs nowhere, also not as a pattern: the matches contain some of its words."""
+    """True if the text occurs nowhere, not even as a pattern, so that the matches contain only some of its words."""
 
 
 class Searched(NamedTuple):
-    """Turn to search."""
+    """Turn that is searched."""
 
     lines: Sequence[Line]
-    """All its lines; a line's number is its index plus one."""
+    """All its lines; the number of a line is its index plus one."""
     calls: Mapping[int, int]
-    """Index of the call's block, by the index of that block and by the index of its result's block."""
+    """Index of the block of a call, by the index of that block and by the index of its result's block."""
 
 
 class ShownLine(NamedTuple):
     """Line of an excerpt."""
 
     number: int
-    """Number of the turn's line that it shows or follows."""
+    """Number of the turn's line that it shows; of an inserted line, that of the line above."""
     text: str
     """Line as it is shown: ``12: text``, ``11- text``, ``…``, or a link between a call and its result."""
 
@@ -112,9 +112,11 @@ def restored_part(
     max_characters: int | None = None,
     by_words: bool = True,
 ) -> Restored:
-    """Return the turn that consists of `messages`, or a part of it; `reference` names it. `lines`, `search` and
-    `max_characters` are those of `Store.restore`. Without `by_words`, a search matches only literally or as a
-    pattern."""
+    """Return the turn that consists of `messages`, or a part of it, under the name `reference`.
+
+    `lines`, `search` and `max_characters` are those of `Store.restore`. Without `by_words`, a search matches only
+    literally or as a pattern.
+    """
     history = read_history(messages)
     turn = Turn("t1", 0, len(messages), "other", "", False)
     every = turn_lines(history, turn)
@@ -128,24 +130,25 @@ def restored_part(
         if hits is None:
             raise ReferenceNotFound(f"{reference}: no line matches {search!r}")
         shown = _matching_lines(Searched(every, _calls(history, turn)), part, hits)
-        count = _fitting([line.text for line in shown], max_characters)
+        count = _fitting_count([line.text for line in shown], max_characters)
         text = "\n".join(line.text for line in shown[:count])
         rest = hits.lines if count < len(shown) else ()
         following = next((number for number in rest if number > shown[count - 1].number), None)
         block: Block = {"type": "text", "text": text}
         return Restored(reference, tuple(messages), text, (block,), _span(part), len(every), following, hits.lines)
-    page = part[: _fitting([line.text for line in part], max_characters)]
+    page = part[: _fitting_count([line.text for line in part], max_characters)]
     following = page[-1].number + 1 if len(page) < len(part) else None
     content = tuple(_content(history, turn, every, page))
     return Restored(reference, tuple(messages), join_lines(page), content, _span(page), len(every), following)
 
 
 def _span(lines: Sequence[Line]) -> tuple[int, int]:
+    """Return the numbers of the first and the last line; zeros without lines."""
     return (lines[0].number, lines[-1].number) if lines else (0, 0)
 
 
-def _fitting(texts: Sequence[str], max_characters: int | None) -> int:
-    """Return how many of `texts` fit in `max_characters`, each with a line feed; at least one, if there is any."""
+def _fitting_count(texts: Sequence[str], max_characters: int | None) -> int:
+    """Return how many of `texts`, each with a line feed, fit in `max_characters`; at least one, if there is any."""
     if max_characters is None:
         return len(texts)
     ends = list(accumulate(len(text) + 1 for text in texts))
@@ -153,8 +156,9 @@ def _fitting(texts: Sequence[str], max_characters: int | None) -> int:
 
 
 def _content(history: History, turn: Turn, every: Sequence[Line], page: Sequence[Line]) -> Iterator[Block]:
-    """Yield the lines of `page` as text blocks, with the turn's images and documents between them at their places.
-    `every` are all lines of the turn, and `page` is a run of them; a line's index in `every` is its number less one."""
+    """Yield the lines of `page` as text blocks, and between them the turn's images and documents, each in its place.
+    `every`: all lines of the turn, so that a line's index is its number less one; `page`: some of them without a
+    gap."""
     owners = [line.block for line in every]
     first, last = _span(page)
     shown = first - 1
@@ -169,12 +173,13 @@ def _content(history: History, turn: Turn, every: Sequence[Line], page: Sequence
 
 
 def _text_block(lines: Sequence[Line]) -> Iterator[Block]:
+    """Yield a text block of `lines`, unless they are all blank."""
     if any(line.text for line in lines):
         yield {"type": "text", "text": join_lines(lines)}
 
 
 def _media(block: Block) -> Iterator[Block]:
-    """Yield the images and documents in `block` that are not text, without cache marks."""
+    """Yield the images and documents inside `block`, except documents of text, without cache marks."""
     source = block.get("source")
     if block["type"] in ("image", "document") and isinstance(source, dict) and source.get("type") != "text":
         yield {key: value for key, value in block.items() if key != "cache_control"}
@@ -186,18 +191,19 @@ def _media(block: Block) -> Iterator[Block]:
 
 
 def _matching_lines(turn: Searched, part: Sequence[Line], hits: Hits) -> list[ShownLine]:
-    """Return the matching lines in `part` with their neighbours; for matches by words, only the `BEST_LINES`."""
+    """Return the matching lines in `part` with their neighbours; of matches by words only the `BEST_LINES`."""
     wanted = hits.best[:BEST_LINES] if hits.by_words else hits.lines
     few = len(wanted) <= FEW_LINES
-    near = _near(turn, wanted, CONTEXT_LINES if few else MANY_CONTEXT_LINES, LOGIC_LINES if few else 0)
-    shown = _joined(_runs(turn, wanted, near.intersection(line.number for line in part), None))
-    return shown + _others(hits, shown) if hits.by_words else shown
+    near = _with_neighbours(turn, wanted, CONTEXT_LINES if few else MANY_CONTEXT_LINES, LOGIC_LINES if few else 0)
+    shown = _joined_runs(_runs(turn, wanted, near.intersection(line.number for line in part), None))
+    return shown + _other_matches(hits, shown) if hits.by_words else shown
 
 
-def _near(turn: Searched, hits: Sequence[int], around: int, logic: int) -> set[int]:
-    """Return the numbers of the lines `hits` and of their neighbours: `around` lines on either side, but at least
-    `logic` lines after a definition or a line inside a call. With parallel calls, neighbours are in the same block."""
-    parallel = _parallel(turn)
+def _with_neighbours(turn: Searched, hits: Sequence[int], around: int, logic: int) -> set[int]:
+    """Return the numbers of the lines `hits` and of their neighbours. Neighbours are `around` lines on either side, but
+    at least `logic` lines after a definition or a line inside a call. In a turn with parallel calls, they are in the
+    same block."""
+    parallel = _has_parallel_calls(turn)
     near: set[int] = set()
     for number in hits:
         line = turn.lines[number - 1]  # numbers begin with 1
@@ -208,7 +214,8 @@ def _near(turn: Searched, hits: Sequence[int], around: int, logic: int) -> set[i
     return near
 
 
-def _parallel(turn: Searched) -> bool:
+def _has_parallel_calls(turn: Searched) -> bool:
+    """Return True if the turn has several calls at once."""
     return len(set(turn.calls.values())) > 1
 
 
@@ -224,14 +231,13 @@ def _runs(turn: Searched, hits: Sequence[int], near: set[int], most: int | None)
         run: list[ShownLine] = []
         for block, lines in groupby(turn.lines[shown[0] - 1 : shown[-1]], key=lambda line: line.block):
             of_block = [_shown(line, line.number in wanted, most) for line in lines]
-            run += _linked(turn, block, of_block, wanted) if _parallel(turn) else of_block
+            run += _with_link(turn, block, of_block, wanted) if _has_parallel_calls(turn) else of_block
         runs.append(run)
     return runs
 
 
-def _joined(runs: Sequence[list[ShownLine]]) -> list[ShownLine]:
-    """Return all lines of `runs` with ``…`` between them. If a run begins with the call that the run before named last,
-    its first line is left out."""
+def _joined_runs(runs: Sequence[list[ShownLine]]) -> list[ShownLine]:
+    """Return all lines of `runs` with ``…`` between two runs. The name of a call is not repeated from run to run."""
     shown: list[ShownLine] = []
     last_call = ""
     for run in runs:
@@ -248,10 +254,10 @@ def _shown(line: Line, is_hit: bool, most: int | None) -> ShownLine:
     return ShownLine(line.number, f"{line.number}: {text}" if is_hit else f"{line.number}- {_clipped(text, most)}")
 
 
-def _linked(turn: Searched, block: int, shown: list[ShownLine], hits: set[int]) -> list[ShownLine]:
-    """Return the lines `shown` of the block with the index `block`, with a link to its call or its result. Above a
-    result it is the call (``result of 3: Read path=a.py``), below a call the lines of its result (``result: 20-31``).
-    The text of a call that is among the `hits` is not repeated."""
+def _with_link(turn: Searched, block: int, shown: list[ShownLine], hits: set[int]) -> list[ShownLine]:
+    """Return the lines `shown` of a block, and a line that links the block to its call or to its result. Above a
+    result, it names the call (``result of 3: Read path=a.py``); below a call, the lines of its result     (``result:
+    20-31``). The text of a call is left out if it is among the `hits`, as it is shown anyway."""
     call = turn.calls.get(block)
     if call is None:
         return shown
@@ -264,26 +270,26 @@ def _linked(turn: Searched, block: int, shown: list[ShownLine], hits: set[int]) 
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Return line numbers as ranges, ``2-4, 9``: the first `MOST_NAMED`, and how many other lines there are."""
+    """Return line numbers as ranges, ``2-4, 9``: the first `MOST_NAMED` ranges, and the number of other lines."""
     ranges = ranges_of(numbers)
     listed = ", ".join(f"{first}-{last}" if first < last else f"{first}" for first, last in ranges[:MOST_NAMED])
     others = sum(last - first + 1 for first, last in ranges[MOST_NAMED:])
     return f"{listed} and {others} more" if others else listed
 
 
-def _others(hits: Hits, shown: Sequence[ShownLine]) -> list[ShownLine]:
-    """Return a list of one line, with the numbers of the matches that are not `shown`; an empty list without any."""
+def _other_matches(hits: Hits, shown: Sequence[ShownLine]) -> list[ShownLine]:
+    """Return a line with the numbers of the matches that are not `shown`, in a list; an empty list if all are shown."""
     others = sorted(set(hits.lines) - {line.number for line in shown})
     return [ShownLine(shown[-1].number, f"… also {_ranges(others)}")] if others else []
 
 
 def _clipped(text: str, most: int | None) -> str:
-    """Return `text`, or its first `most` characters and ``…``."""
+    """Return `text`, or its first `most` characters and ``…``; None as `most` means no limit."""
     return text if most is None or len(text) <= most else f"{text[:most]}…"
 
 
 def with_other_turns(error: ReferenceNotFound, key: str, elsewhere: SearchResult) -> ReferenceNotFound:
-    """Return `error` with the turns of the history `key` that do match, which `elsewhere` lists."""
+    """Return `error` (no match in one turn) with a list of the turns of the history `key` that do match."""
     names = [f"{key}:{match.turn_id}" for match in elsewhere.matches]
     more = f" and {elsewhere.turns - len(names)} more turns" if elsewhere.turns > len(names) else ""
     verb = "matches" if elsewhere.turns == 1 else "match"
@@ -299,7 +305,7 @@ def find_matches(
     tool: str | None = None,
     limit: int | None = None,
 ) -> SearchResult:
-    """Return the turns of `history` that match `search`, with the same arguments and order as `Store.search`."""
+    """Return the turns of `history` that match `search`; arguments and order are those of `Store.search`."""
     turns = {turn.id: Searched(turn_lines(history, turn), _calls(history, turn)) for turn in history.turns}
     wanted = {turn.id: _filtered(history, turn, turns[turn.id], part, tool) for turn in history.turns}
     elsewhere = [turn.lines for turn in turns.values()] if part or tool else []
@@ -310,21 +316,21 @@ def find_matches(
 
 
 def _match(turn_id: str, turn: Searched, hits: Hits) -> Match:
-    """Return the match of a turn, with as many of its best lines as fit in an excerpt, at least one."""
+    """Return the turn as a match, with an excerpt of as many of its best lines as fit, at least one."""
     excerpts = (_excerpt(turn, hits, count) for count in range(SHOWN_LINES, 1, -1))
-    fitting = next((text for text in excerpts if len(text) <= EXCERPT_CHARACTERS), None)
+    fitting_text = next((text for text in excerpts if len(text) <= EXCERPT_CHARACTERS), None)
     best = _shown(turn.lines[hits.best[0] - 1], True, None).text
-    return Match(turn_id, hits.lines, fitting or _excerpt(turn, hits, 1), best)
+    return Match(turn_id, hits.lines, fitting_text or _excerpt(turn, hits, 1), best)
 
 
 def _excerpt(turn: Searched, hits: Hits, count: int) -> str:
-    """Return the `count` best lines of a turn with their neighbours, the best first, and the numbers of the others."""
+    """Return the `count` best lines of a turn with their neighbours, best first, and the numbers of other matches."""
     best = hits.best[:count]
-    runs = _runs(turn, best, _near(turn, best, NEAR_LINES, 2 * NEAR_LINES), NEAR_CHARACTERS)
+    runs = _runs(turn, best, _with_neighbours(turn, best, NEAR_LINES, 2 * NEAR_LINES), NEAR_CHARACTERS)
     rank = {number: at for at, number in enumerate(best)}
     runs.sort(key=lambda run: min(rank.get(line.number, len(rank)) for line in run))
-    shown = _joined(runs)
-    return "\n".join(line.text for line in (*shown, *_others(hits, shown)))
+    shown = _joined_runs(runs)
+    return "\n".join(line.text for line in (*shown, *_other_matches(hits, shown)))
 
 
 def _filtered(history: History, turn: Turn, searched: Searched, part: Part | None, tool: str | None) -> Sequence[Line]:

@@ -1,4 +1,4 @@
-"""Records of one conversation in a store, and their removal without damage to other conversations."""
+"""Deletion of a conversation's records from a store, without damage to other conversations that share some of them."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from applier.store.backend import Backend
 from applier.store.records import (
     Node,
     StoredHistory,
+    back_to_first,
     nodes_of,
     plan_keys,
     prefix_of,
     read,
     read_histories,
-    way_back,
 )
 from applier.store.search import forget_index
 from planner.placeholders import KEY_DIGITS
 
 _INDEXED = 8
-"""Number of hex digits by which digests are looked up before a full comparison, as messages mention short keys."""
+"""Number of hex digits by which digests are looked up before a full comparison, as messages may name short keys."""
 Mentions = Callable[[Sequence[Node]], Iterable[str]]
-"""Function that returns the hex digits of the histories that the messages of some nodes mention."""
+"""Function from nodes (messages in a history) to the hex digits of the histories that these messages mention."""
 
 
 class _Mention(NamedTuple):
-    """Digest, or its beginning, and the record that it leads to."""
+    """Digest of a history, whole or its beginning, and the record in which it was found."""
 
     digits: str
     record: str
@@ -40,14 +40,14 @@ class _Mention(NamedTuple):
 
 @dataclass(slots=True)
 class HistoryFamily:
-    """Histories that can only be removed together, because they refer to each other."""
+    """Histories that can only be deleted together, because they refer to each other."""
 
     histories: set[str] = field(default_factory=set)
     """Their names."""
     nodes: set[str] = field(default_factory=set)
-    """Digests of the histories' nodes."""
+    """Digests of the histories' nodes; a node is one message with a link to the message before it."""
     states: set[str] = field(default_factory=set)
-    """Keys of the states with one of the histories as a value."""
+    """Keys of the states (named JSON values) that mention one of the histories."""
 
     def add(self, other: HistoryFamily) -> None:
         """Add the histories, nodes and states of `other`."""
@@ -56,12 +56,12 @@ class HistoryFamily:
         self.states |= other.states
 
 
-class Kin:
-    """Relations of the conversations in a store, read within one transaction: which extends, mentions or shares a state
-    with which."""
+class Relations:
+    """Relations between the conversations in a store: which extends or mentions another, or shares a state with it.
+    Valid within the transaction in which they were read."""
 
     def __init__(self, backend: Backend) -> None:
-        """Read all nodes, all histories (oldest first), and the keys and digests of histories in states."""
+        """Read all nodes and histories (oldest first), and which histories the states mention."""
         self.backend = backend
         self.nodes = nodes_of(backend.keys("node/"))
         self.histories = {one.name: one for one in read_histories(backend)}
@@ -85,9 +85,11 @@ class Kin:
     def family(
         self, names: Iterable[str], mentions: Mentions | None = None, known: HistoryFamily | None = None
     ) -> HistoryFamily:
-        """Return the histories `names` and all that they need: those they extend, mention or share a state with, and in
-        turn those that these need. `mentions` reads messages; without it they are not searched. Members of the family
-        `known` are left out."""
+        """Return the histories `names` and all others that they need: those they extend, mention or share a state with.
+
+        The same holds for each of these in turn. `mentions` finds histories that messages mention; without it messages
+        are not searched. Members of the family `known` are left out.
+        """
         family, known = HistoryFamily(), known or HistoryFamily()
         new = set(names) - known.histories
         while new:
@@ -104,7 +106,7 @@ class Kin:
         return family
 
     def states(self, digests: Iterable[str]) -> set[str]:
-        """Return the keys of the states with a value that names a history with one of these digests."""
+        """Return the keys of the states that mention a history with one of these digests."""
         keys = set[str]()
         for digest in digests:
             candidates = self._states.get(digest[:_INDEXED], ())
@@ -112,8 +114,8 @@ class Kin:
         return keys
 
     def events(self, digests: Collection[str], states: Iterable[str]) -> set[str]:
-        """Return the keys of the events that mention one of `digests`, and of the events of the sessions that have
-        their state among `states`, which are keys."""
+        """Return the keys of the events that mention one of `digests` or belong to a session with a state in
+        `states`."""
         sessions = (self.backend.keys(f"event/{json.dumps(session)}/") for session in sessions_of(states))
         keys = {key for of_session in sessions for key in of_session}
         shortest = {digest[:_INDEXED] for digest in digests}
@@ -125,73 +127,77 @@ class Kin:
 
 
 _NAME = re.compile(rb'"(?:h|sha256:)([0-9a-f]{%d,64})(?::t[0-9]+)?"' % KEY_DIGITS)
-"""Whole JSON text that is a history's key or digest, or a reference into it; not one within a longer text."""
+"""Whole JSON string that is a history's key or digest, or a reference to a turn in it; not one within a longer text."""
 SESSION_STATE = "session:"
-"""Beginning of the name of a session's state, to which the events of that session belong."""
+"""Beginning of the name of a session's state; the session's events belong to it."""
 
 
 def names_in(content: bytes) -> set[str]:
-    """Return the hex digits of the keys and digests of histories that are values in `content`."""
+    """Return the hex digits of all keys and digests of histories that are whole strings in the JSON text `content`."""
     return {name.decode() for name in _NAME.findall(content)}
 
 
 def with_ancestors(nodes: Mapping[str, Node], digests: Iterable[str], known: Collection[str] = ()) -> set[str]:
-    """Return `digests` and those of all nodes before them, without the `known` ones and the nodes before these."""
+    """Return the digests of these nodes and of all nodes before them; at one of `known`, go no further back."""
     reached: set[str] = set()
     for digest in digests:
-        reached.update(takewhile(lambda one: one not in reached and one not in known, way_back(nodes, digest)))
+        reached.update(takewhile(lambda node: node not in reached and node not in known, back_to_first(nodes, digest)))
     return reached
 
 
 def remove_history(backend: Backend, history: StoredHistory) -> None:
-    """Delete the history, those it extends or that extend it, and records that nothing refers to any more."""
-    kin = Kin(backend)
-    nodes, saved = kin.nodes, kin.histories.values()
-    ends = {digest for digest, node in nodes.items() if node.prefix == history.prefix}  # one for each exact form
-    extending = set(ends)
+    """Delete a history, those that it extends or that extend it, and records that nothing refers to any more."""
+    relations = Relations(backend)
+    nodes, all_histories = relations.nodes, relations.histories.values()
+    last_nodes = {digest for digest, node in nodes.items() if node.prefix == history.prefix}  # one for each exact form
+    extending = set(last_nodes)
     for digest, node in sorted(nodes.items(), key=lambda item: item[1].position):
         if node.parent in extending:
             extending.add(digest)
-    family = {history.prefix, *(nodes[digest].prefix for digest in extending | with_ancestors(nodes, ends))}
-    kept = with_ancestors(nodes, [other.tip for other in saved if other.prefix not in family])
-    remove_histories(kin, [other for other in saved if other.prefix in family and other.tip not in kept])
+    family = {history.prefix, *(nodes[digest].prefix for digest in extending | with_ancestors(nodes, last_nodes))}
+    needed_nodes = with_ancestors(nodes, [other.tip for other in all_histories if other.prefix not in family])
+    remove_histories(
+        relations, [other for other in all_histories if other.prefix in family and other.tip not in needed_nodes]
+    )
 
 
-def remove_histories(kin: Kin, removed: Collection[StoredHistory]) -> None:
+def remove_histories(relations: Relations, removed: Collection[StoredHistory]) -> None:
     """Delete the histories `removed`, all records made from them, and records that nothing refers to any more."""
-    backend, nodes = kin.backend, kin.nodes
-    others = [history for history in kin.histories.values() if history not in removed]
-    kept_nodes = with_ancestors(nodes, [history.tip for history in others])
+    backend, nodes = relations.backend, relations.nodes
+    remaining = [history for history in relations.histories.values() if history not in removed]
+    kept_nodes = with_ancestors(nodes, [history.tip for history in remaining])
     unused_nodes = nodes.keys() - kept_nodes
     # digests of histories and their prefixes, to which plans, facts, states and events belong
-    kept = {history.prefix for history in others} | {nodes[digest].prefix for digest in kept_nodes}
-    gone = ({history.prefix for history in removed} | {nodes[digest].prefix for digest in unused_nodes}) - kept
+    used_digests = {history.prefix for history in remaining} | {nodes[digest].prefix for digest in kept_nodes}
+    unused_digests = (
+        {history.prefix for history in removed} | {nodes[digest].prefix for digest in unused_nodes}
+    ) - used_digests
     messages = {nodes[digest].message for digest in unused_nodes} - {nodes[digest].message for digest in kept_nodes}
     backend.remove([f"history/{history.name}" for history in removed])
     backend.remove([nodes[digest].key for digest in unused_nodes])
     backend.remove([f"message/{digest}" for digest in messages])
     for kind in ("plan", "fact"):
-        backend.remove([key for key in backend.keys(f"{kind}/") if prefix_of(key) in gone])
+        backend.remove([key for key in backend.keys(f"{kind}/") if prefix_of(key) in unused_digests])
     forget_index(backend)
-    digests = gone | {history.tip for history in removed if history.prefix in gone and history.tip}
-    states = kin.states(digests)
-    backend.remove([*states, *kin.events(digests, states)])
+    digests = unused_digests | {history.tip for history in removed if history.prefix in unused_digests and history.tip}
+    states = relations.states(digests)
+    backend.remove([*states, *relations.events(digests, states)])
 
 
 def sessions_of(states: Iterable[str]) -> list[str]:
-    """Return the ids of the sessions that have their state among `states`, which are keys."""
+    """Return the ids of the sessions of those of `states` (keys) that are a session's state."""
     names = map(state_name, states)
     return [name.removeprefix(SESSION_STATE) for name in names if name.startswith(SESSION_STATE)]
 
 
 def state_name(key: str) -> str:
-    """Return the name of the state with this `key`, which contains it as JSON."""
+    """Return the name of the state with this record `key`, which contains the name as JSON."""
     name: str = json.loads(key.partition("/")[2])
     return name
 
 
-def plans_of_nobody(backend: Backend) -> list[str]:
-    """Return the digests of plans for histories that are not stored, the oldest first."""
+def orphaned_plans(backend: Backend) -> list[str]:
+    """Return the digests of plans for histories that are not stored, oldest first."""
     plans = plan_keys(backend)
     known = {history.prefix for history in read_histories(backend)}
     if any(plan.prefix not in known for plan in plans):

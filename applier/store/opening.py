@@ -1,8 +1,8 @@
-"""Opens a store: a named file, the file in the user's state folder, or a PostgreSQL database; checks its format, and
-upgrades format 4, whose keys and plan ids had 8 hex digits, to format 5, whose keys have 32.
+"""Opens a store: the file with a given name, the file in the user's state folder, or a PostgreSQL database.
 
-Only states and events had short forms. A state with a short form that fits two histories is removed, and its session
-begins again from its host's whole list.
+Checks the format, and upgrades format 4, with keys and plan ids of 8 hex digits, to format 5, with keys of 32. Only
+states and events had the short forms. A state with a short key that fits two histories is deleted; its session begins
+again from the agent's whole list.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import platformdirs
 
 from applier.store.backend import VERSION_TABLE, Backend, SqlBackend
 from applier.store.forgetting import state_name
-from applier.store.records import encode, pack, parts, plan_keys, read
+from applier.store.records import encode, in_parts, pack, plan_keys, read
 from applier.store.sqlite import SqliteBackend
 from applier.store.store import Store
 from planner.errors import StoreDamaged, StoreError
@@ -30,18 +30,18 @@ from planner.reading.messages import to_json
 
 OLD_FORMAT = 4
 _SHORT = re.compile(r"([hp][0-9a-f]{8})((?::t[1-9][0-9]*)?)")
-"""``h1a2b3c4d``, ``h1a2b3c4d:t12``, ``p1a2b3c4d`` as a whole text."""
+"""Key of a history, reference to a turn, or id of a plan in the short form, as a whole string: ``h1a2b3c4d:t12``."""
 _NAME = re.compile(r"(.*:)(h[0-9a-f]{8})", re.DOTALL)
-"""``origin:h1a2b3c4d``: a state's name that ends with a key."""
-_EXACT = "head", "messages", "content"
-"""Fields that contain messages, which stay byte for byte."""
+"""Name of a state that ends with a short key: ``origin:h1a2b3c4d``."""
+_EXACT_FIELDS = "head", "messages", "content"
+"""Fields that contain messages, in which nothing is replaced."""
 
 
 class WholeNames:
-    """Keys and plan ids in full length, for the short ones in the states and events of one store."""
+    """Translator from short keys and plan ids, as in stores of format 4, to those in full length."""
 
     def __init__(self, backend: Backend) -> None:
-        """Read the names of all histories and plans, within a transaction."""
+        """Read the keys of all histories and plans in `backend`, within a transaction."""
         histories = (("h", key.partition("/")[2]) for key in backend.keys("history/"))
         plans = (("p", plan.digest) for plan in plan_keys(backend))
         self._whole: dict[str, set[str]] = defaultdict(set)
@@ -49,7 +49,7 @@ class WholeNames:
             self._whole[f"{letter}{digest[:8]}"].add(f"{letter}{digest[:KEY_DIGITS]}")
 
     def state(self, name: str, value: Any) -> tuple[str, Any] | None:
-        """Return a state's name and value with keys and ids in full length; None if one fits none or several."""
+        """Return a state's name and value with full keys and ids; None if a short one fits none or several."""
         unknown: list[str] = []
         value = self._replaced(value, unknown)
         if match := _NAME.fullmatch(name):
@@ -57,20 +57,20 @@ class WholeNames:
         return None if unknown else (name, value)
 
     def event(self, value: Any) -> Any:
-        """Return an event with keys and ids in full length, where a short one fits exactly one."""
+        """Return an event with full keys and ids; a short one that fits none or several stays."""
         return self._replaced(value, [])
 
     def _replaced(self, value: Any, unknown: list[str]) -> Any:
-        """Return JSON data with keys and ids in full length; add those that fit none or several to `unknown`."""
+        """Return JSON data with full keys and ids; add the short ones that fit none or several to `unknown`."""
         if isinstance(value, dict):
-            return {key: one if key in _EXACT else self._replaced(one, unknown) for key, one in value.items()}
+            return {key: one if key in _EXACT_FIELDS else self._replaced(one, unknown) for key, one in value.items()}
         if isinstance(value, list):
             return [self._replaced(one, unknown) for one in value]
         match = _SHORT.fullmatch(value) if isinstance(value, str) else None
         return self._whole_name(match[1], unknown) + match[2] if match else value
 
     def _whole_name(self, short: str, unknown: list[str]) -> str:
-        """Return the full length of `short`; unchanged, and added to `unknown`, if it fits none or several."""
+        """Return the full form of `short`; if it fits none or several, add it to `unknown` and return it unchanged."""
         whole = self._whole.get(short, set())
         if len(whole) == 1:
             return next(iter(whole))
@@ -79,36 +79,37 @@ class WholeNames:
 
 
 def upgrade(backend: Backend) -> None:
-    """Replace short keys and ids in the states and events of `backend` by their full length. The caller has begun a
-    transaction that writes. A state that cannot be replaced is removed."""
+    """Replace the short keys and ids in the states and events of `backend` by full ones, within a transaction that
+    writes. A state in which one cannot be replaced is deleted."""
     names = WholeNames(backend)
-    for key, content in _each(backend, backend.keys("state/")):
+    for key, content in _records_with(backend, backend.keys("state/")):
         old = state_name(key), json.loads(content)
         new = names.state(*old)
         if new != old:
             backend.remove([key])
             backend.add({f"state/{to_json(new[0])}": pack(encode(new[1], key))} if new else {})
-    for key, content in _each(backend, backend.keys("event/")):
+    for key, content in _records_with(backend, backend.keys("event/")):
         event = json.loads(content)
-        if (whole := names.event(event)) != event:
+        if (with_full_names := names.event(event)) != event:
             backend.remove([key])
-            backend.add({key: pack(encode(whole, key))})
+            backend.add({key: pack(encode(with_full_names, key))})
 
 
-def _each(backend: Backend, keys: Iterable[str]) -> Iterable[tuple[str, bytes]]:
-    for some in parts(list(keys)):
+def _records_with(backend: Backend, keys: Iterable[str]) -> Iterable[tuple[str, bytes]]:
+    """Yield the key and the content of the records with these `keys`."""
+    for some in in_parts(list(keys)):
         contents: Mapping[str, bytes] = read(backend, some)
         yield from contents.items()
 
 
 STORE_VARIABLE = "COMPACTOR_STORE"
-"""Environment variable with the store's name, used if the caller passes none."""
+"""Environment variable with the store's path or address, used if the caller passes none."""
 REDACT_VARIABLE = "COMPACTOR_REDACT_ORIGINALS"
-"""Environment variable for redacting originals, if the caller does not decide."""
+"""Environment variable that says whether secrets are removed from stored messages, if the caller does not."""
 BUSY_TIMEOUT_SECONDS = 2.0
-"""Time to wait for another process; a commit takes milliseconds, and an agent's request waits for it."""
+"""Longest wait for another process. A commit takes milliseconds, and an agent's request waits for it."""
 FORMAT = 5
-"""Version of the format: since 4 a store is one table of records, since 5 its keys have 128 bits."""
+"""Version of the store's format: since 4 a store is one table of records, since 5 its keys have 128 bits."""
 
 _EXPECTED = "expected a path, sqlite:///path or postgresql://user@host/name"
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
@@ -120,9 +121,11 @@ _SERVER = re.compile(
     rf"postgres(?:ql)?://(?:(?:[^@/?#%\s\0]|{_CODED})*@)?"
     rf"({_HOST}(?:,{_HOST})*(?:/[^@?#\s\0]*)?)(?:\?(?:[^@%\s\0]|{_CODED})*)?"
 )
-"""Address of a server: ``postgresql://bob:s3%2Fcret@host/db``; not with a bare ``/``, which errors would show."""
+"""Address of a PostgreSQL server: ``postgresql://bob:s3%2Fcret@host/db``. The password must not contain a bare ``/``,
+as errors would then show a part of it."""
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/.*", re.DOTALL)
-"""``sqlite:///a.db``, ``mysql://host/db``; not ``/tmp/a.db``, ``a.db``, ``C:/a.db``."""
+"""Text that begins like an address: ``sqlite:///a.db``, ``mysql://host/db``; not ``/tmp/a.db``, ``a.db``,
+``C:/a.db``."""
 
 
 def default_path() -> Path:
@@ -145,8 +148,8 @@ def open_store(
     """Open the store at a path, ``sqlite:///path`` or ``postgresql://…``; create it if it does not exist.
 
     Without a name, ``$COMPACTOR_STORE`` is opened, else `default_path`. PostgreSQL needs the extra ``postgres``.
-    `busy_timeout_seconds` is the longest wait for another process. With `redact_originals` histories and states are
-    stored without secrets, too; restored content then has ``[secret]`` instead of them. None takes this setting from
+    `busy_timeout_seconds` is the longest wait for another process. `redact_originals`: store ``[secret]`` in place of
+    secrets in messages and states, too, so that they cannot be restored. None takes this setting from
     ``$COMPACTOR_REDACT_ORIGINALS``, which is off by default.
 
     Raises:
@@ -180,7 +183,8 @@ def temporary_store() -> Iterator[Store]:
 
 
 def store_file(url_or_path: str | os.PathLike[str] | None = None) -> Path | None:
-    """Return the file that `open_store` would open, None for a server; raise a `StoreError` for an invalid name."""
+    """Return the file that `open_store` would open; None if the name is the address of a server. Raise a `StoreError`
+    for an invalid name."""
     name = _name(url_or_path)
     if _SERVER.fullmatch(name):
         return None
@@ -200,19 +204,21 @@ def store_file(url_or_path: str | os.PathLike[str] | None = None) -> Path | None
 
 
 def store_place(url_or_path: str | os.PathLike[str] | None = None) -> str:
-    """Return the store's file or server without user and password."""
+    """Return the store's file or server, without user and password, to be shown to a person."""
     name = _name(url_or_path)
     server = _SERVER.fullmatch(name)
     return f"postgresql://{server[1]}" if server else str(store_file(name))
 
 
 def _name(url_or_path: str | os.PathLike[str] | None) -> str:
+    """Return the store's path or address: the argument, the environment variable, or the default file."""
     if url_or_path is not None and not isinstance(url_or_path, str | bytes | os.PathLike):
         raise StoreError(f"{type(url_or_path).__name__}: {_EXPECTED}")
     return os.fsdecode(url_or_path or os.environ.get(STORE_VARIABLE) or default_path())
 
 
 def _redacts() -> bool:
+    """Return the setting of `REDACT_VARIABLE`; raise a StoreError if it is neither yes nor no."""
     setting = os.environ.get(REDACT_VARIABLE, "").strip().lower()
     if setting not in _YES + _NO:  # to read a misspelled yes as no would store secrets against the user's will
         raise StoreError(f"${REDACT_VARIABLE}: expected 1 or 0, found {setting[:40]!r}")
@@ -220,7 +226,7 @@ def _redacts() -> bool:
 
 
 def _bring_to_format(backend: SqlBackend, version: int) -> None:
-    """Make the tables of a new store, or upgrade those of an old one."""
+    """Create the tables of a new store (`version` 0), or upgrade those of an old one."""
     if version == 0:
         backend.create()
         backend.rows(f"CREATE TABLE {VERSION_TABLE} (version INTEGER NOT NULL)")
@@ -231,7 +237,8 @@ def _bring_to_format(backend: SqlBackend, version: int) -> None:
 
 
 def check_format(backend: SqlBackend) -> int:
-    """Return the format of the tables: this version's, `OLD_FORMAT`, or 0 if there are none yet."""
+    """Return the format of the database: `FORMAT`, `OLD_FORMAT`, or 0 if it has no tables yet. Raise a StoreError for
+    any other database."""
     with backend.transaction():
         version = _version(backend)
     if version in (0, OLD_FORMAT, FORMAT):
@@ -243,7 +250,7 @@ def check_format(backend: SqlBackend) -> int:
 
 
 def _version(backend: SqlBackend) -> int:
-    """Return the format of the existing tables; 0 without any."""
+    """Return the format that the tables name; 0 if there are no tables."""
     tables = {row[0] for row in backend.rows(backend.tables_sql)}
     if not tables:
         return 0

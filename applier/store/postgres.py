@@ -1,4 +1,4 @@
-"""The store in a PostgreSQL database, in a schema of its own. Needs the extra ``postgres``."""
+"""Store in a PostgreSQL database, in a schema of its own. Needs the extra ``postgres``."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ except ImportError as error:
 
 SCHEMA = "compactor"
 _WRITER_LOCK = 0x636F6D70
-"""Name of the lock of the only writer, so that saving and forgetting never overlap."""
+"""Number of the server's lock that a writer holds, so that saving and deleting never overlap."""
 _POLL_SECONDS = 0.02
 """Pause between two attempts to reserve a name."""
 _NOTICES_LOSS = {"tcp_keepalives_idle": 10, "tcp_keepalives_interval": 5, "tcp_keepalives_count": 3}
-"""Settings with which the server releases, after 25 seconds, the locks of a process that lost its network."""
+"""Settings by which the server notices after 25 seconds that a process lost its network, and releases its locks."""
 _REST_SECONDS = 3.0
-"""Pause before a server that did not answer is asked again, so that callers continue at once."""
+"""Pause before a server that did not answer is asked again, so that callers need not wait each time."""
 
 
 class PostgresBackend(SqlBackend):
@@ -45,14 +45,15 @@ class PostgresBackend(SqlBackend):
     errors = (psycopg.Error,)
 
     def __init__(self, url: str, place: str, busy_timeout_seconds: float) -> None:
-        """Prepare the database at `url`, called `place`, with a wait of `busy_timeout_seconds` for other processes."""
+        """Prepare the database at `url`; errors name it by `place`, which has no password. `busy_timeout_seconds`:
+        longest wait for another process."""
         super().__init__(place)
         self._url = url
         self._timeout = busy_timeout_seconds
         self._rests_until = 0.0
 
     def connect(self) -> psycopg.Connection[Any]:
-        """Return a new connection. A server that just failed to answer is not asked; that is an error at once."""
+        """Return a new connection; raise an error at once if the server failed to answer a moment ago."""
         if time.monotonic() < self._rests_until:
             raise psycopg.OperationalError("the server did not answer a moment ago")
         try:
@@ -66,8 +67,8 @@ class PostgresBackend(SqlBackend):
 
     @contextmanager
     def hold(self, name: str, seconds: float) -> Iterator[bool]:
-        """Reserve `name` by an advisory lock, which the server releases when the connection ends. Yield False if
-        another holder keeps the name for longer than `seconds`."""
+        """Reserve `name` by a lock of the server, which the server releases if the connection ends. Yield True, or
+        False if another process keeps the name for longer than `seconds`."""
         number = int.from_bytes(sha256(name.encode()).digest()[:8], signed=True)
         until = time.monotonic() + seconds
         while not (is_held := self._answer("pg_try_advisory_lock", number)) and time.monotonic() < until:
@@ -80,13 +81,13 @@ class PostgresBackend(SqlBackend):
                     self._answer("pg_advisory_unlock", number)
 
     def _answer(self, function: str, number: int) -> bool:
-        """Return the answer of a lock `function` of the server about the lock `number`."""
+        """Call the server's lock `function` for the lock `number`, and return its answer."""
         with self._connected():
             return bool(self.first(f"SELECT {function}(?)", (number,))[0][0])
 
     @contextmanager
     def _connected(self) -> Iterator[None]:
-        """Run the block with a connection, which breaks off after `patience_seconds`."""
+        """Run the block with a connection, which is broken off after `patience_seconds`."""
         with super()._connected():
             if self.patience_seconds is None:
                 yield
@@ -100,20 +101,20 @@ class PostgresBackend(SqlBackend):
                 watch.cancel()
 
     def _break_off(self, connection: psycopg.Connection[Any]) -> None:
-        """Shut the connection's socket, so that the statement that waits for the server fails at once."""
+        """Shut the connection's socket, so that a statement that waits for the server fails at once."""
         self._rests_until = time.monotonic() + _REST_SECONDS
         with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as wire:
             wire.shutdown(socket.SHUT_RDWR)
 
     def explain(self, error: Exception) -> StoreError:
-        """Return a `StoreError` with the server's text; a `StoreDamaged` if the server reports damaged data."""
+        """Return a `StoreError` with the server's text; a `StoreDamaged` if the data is damaged."""
         if isinstance(error, psycopg.errors.LockNotAvailable):
             return StoreError(f"{self.place}: another process is writing to it and did not finish in time; try again")
         kind = StoreDamaged if isinstance(error, psycopg.errors.DataCorrupted) else StoreError
         return kind(f"{self.place}: {' '.join(str(error).split()) or type(error).__name__}")
 
     def create(self) -> None:
-        """Create the table without the server's samples of the content, which would outlive it."""
+        """Create the table, without the statistics that the server samples from content, as deleting leaves these."""
         self.rows(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
         self.rows('CREATE TABLE records (key TEXT COLLATE "C" PRIMARY KEY, body BYTEA NOT NULL)')
         self.rows("ALTER TABLE records ALTER COLUMN key SET STATISTICS 0, ALTER COLUMN body SET STATISTICS 0")

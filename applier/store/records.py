@@ -1,7 +1,7 @@
-"""Records of a store: what their keys and bodies contain. Each body begins with the digest of its content.
+"""Form of a store's records: what the key and the body of each kind contain. A body begins with its content's digest.
 
-A history is stored as a chain of nodes. A node is one message, linked to the node of the message before it. The prefix
-of a node is the digest of the history that ends with its message.
+A history (a whole conversation) is stored as a chain of nodes. A node is one message with a link to the node before it.
+The prefix of a node is the digest of the history that ends with its message.
 
 ====================================================  ==================================================
 key                                                   body
@@ -12,12 +12,12 @@ key                                                   body
 ``plan/DIGEST/PREFIX/ORDER``                          a plan for the history with the digest `PREFIX`
 ``fact/GROUP/PREFIX/ORDER``                           a fact of the history with the digest `PREFIX`
 ``event/SESSION/ORDER``                               an event; `SESSION` is the session's id as JSON
-``state/NAME``                                        a state; `NAME` is its name as JSON
+``state/NAME``                                        a state (any JSON value); `NAME` is its name as JSON
 ``order``                                             the last number used as an `ORDER`
 ====================================================  ==================================================
 
-Histories that begin alike share nodes, so saving a longer one costs the new messages only. A node is named by the
-digest of its message and its parent, so a chain cannot be read back with anything changed in it.
+Histories with the same beginning share nodes, so saving a longer one costs the new messages only. A node is named by
+the digest of its message and its parent, so a changed chain is noticed when it is read.
 
 The nodes of the positions 1, 2 to 3, 4 to 7, 8 to 15 and so on form groups. A group is named by the prefix of its first
 node. So a long chain is read group by group, in a few steps, and no step reads a node of a history that differs in its
@@ -49,23 +49,24 @@ EMPTY_HISTORY = hashlib.sha256(b"").hexdigest()
 """Digest of an empty history."""
 
 _LEVEL = 6
-"""Level of zstd: on 51 real sessions 4 % fewer bytes than the usual 3."""
+"""Compression level of zstd: on 51 real sessions 4 % fewer bytes than the usual 3."""
 _WORTH = 0.9
-"""Largest ratio of compressed to original size at which the compressed form is stored."""
+"""Largest ratio of compressed to original size for which the compressed form is stored."""
 _SHORT = 256
 """Size in bytes below which compression is not tried."""
 _PIECE_BYTES = 1 << 20
-"""Size of the pieces in which a record is unpacked to learn its size."""
+"""Size of the pieces in which a compressed record is unpacked to learn its size."""
 _UNPACKING: Mapping[bytes, Callable[[bytes], bytes]] = {b"(": zstandard.decompress, b"x": zlib.decompress}
 """Decompressors by first byte: zstd, and zlib in older stores; no JSON text begins with either."""
 _NO_STRUCTURE = bytes(set(range(256)) - set(b'",[{'))
-"""All bytes that neither delimit a string nor begin or separate values of JSON."""
+"""All bytes but quotes, commas and opening brackets, which alone count in `count_values`."""
 _AT_ONCE = 500
 """Number of records that are read together."""
 
 
 def encode(value: object, place: str) -> bytes:
-    """Return `value` as the JSON of ``json.dumps``, with key order, floats and lone surrogates."""
+    """Return `value` as JSON text in bytes, as ``json.dumps`` would write it; raise a StoreError if that is impossible.
+    `place` names the value in the error."""
     try:
         return b"".join(piece.encode() for piece in json_pieces(value))
     except (TypeError, ValueError, RecursionError) as error:
@@ -73,8 +74,8 @@ def encode(value: object, place: str) -> bytes:
 
 
 def count_values(raw: bytes, most: int) -> int:
-    """Estimate the number of values in the JSON text `raw` without parsing it. The estimate also counts commas and
-    brackets within strings, unless there are more than `most` in all."""
+    """Estimate the number of values in the JSON text `raw` without parsing it, to refuse a text that would fill the
+    memory. The estimate also counts commas and brackets inside strings, unless it would be more than `most` then."""
     rough = sum(map(raw.count, (b",", b"[", b"{")))
     if rough <= most:
         return rough
@@ -84,18 +85,18 @@ def count_values(raw: bytes, most: int) -> int:
 
 
 def digest_of(content: bytes) -> str:
-    """Return the 64 hex digits of the digest of `content`."""
+    """Return the digest of `content` as 64 hex digits."""
     return hashlib.sha256(content).hexdigest()
 
 
 def pack(content: bytes) -> bytes:
-    """Return the stored body of `content`: its digest, and the content, compressed if that pays."""
+    """Return the body that stores `content`: its digest, then the content, compressed if that saves space."""
     packed = zstandard.compress(content, _LEVEL) if len(content) >= _SHORT else content
     return hashlib.sha256(content).digest() + (packed if len(packed) < len(content) * _WORTH else content)
 
 
 def unpack(body: bytes, place: str) -> bytes:
-    """Return the content stored as `body`; `place` names the record in errors."""
+    """Return the content stored in `body`; `place` names the record in errors."""
     digest, packed = body[:32], body[32:]
     try:
         content = _UNPACKING.get(packed[:1], bytes)(packed)
@@ -107,7 +108,7 @@ def unpack(body: bytes, place: str) -> bytes:
 
 
 def unpacked_bytes(body: bytes) -> int:
-    """Return the number of bytes that `unpack` would make of `body`, without unpacking it."""
+    """Return the size of the content stored in `body`, without unpacking all of it at once."""
     packed = body[32:]
     if packed[:1] == b"x":
         decoder = zlib.decompressobj()
@@ -123,18 +124,18 @@ def unpacked_bytes(body: bytes) -> int:
 
 
 def read(backend: Backend, keys: Sequence[str]) -> dict[str, bytes]:
-    """Return the content of the existing `keys`, in their order."""
+    """Return the content of the existing records with these `keys`, in their order."""
     bodies = backend.get(keys)
     return {key: _checked(key, bodies[key]) for key in keys if key in bodies}
 
 
-def parts(keys: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield `keys` in parts of the size in which records are read together."""
+def in_parts(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield `keys` in parts, each of as many as are read from the store together."""
     return (keys[start : start + _AT_ONCE] for start in range(0, len(keys), _AT_ONCE))
 
 
 def _checked(key: str, body: bytes) -> bytes:
-    """Return the content of the record `key`; raise an error if it does not match its digest or its key."""
+    """Return the content of a record; raise an error if it does not match its digest or the digest in its `key`."""
     kind, _, name = key.partition("/")
     content = unpack(body, f"{kind} {name[:16]}")
     if kind in ("message", "plan") and not name.startswith(body[:32].hex()):
@@ -143,35 +144,37 @@ def _checked(key: str, body: bytes) -> bytes:
 
 
 def fields(key: str, count: int) -> list[str]:
-    """Return the fields of a record's `key` after its kind; raise an error if their number is not `count`."""
+    """Return the fields of a record's `key` after its kind; raise an error if there are not `count` of them."""
     values = key.split("/")[1:]
     if len(values) != count:
-        raise _no_record(key)
+        raise _invalid_key(key)
     return values
 
 
-def _no_record(key: str) -> StoreDamaged:
+def _invalid_key(key: str) -> StoreDamaged:
+    """Return the error for a key that no record can have."""
     return StoreDamaged(f"{key[:80]!r} is the key of no record; restore the store from a backup")
 
 
 def order_of(key: str) -> int:
-    """Return the order number in a record's `key`: the part after the last slash, as a session's id may contain one."""
+    """Return the number at the end of a record's `key`, by which records are ordered. It follows the last slash, as a
+    session's id may contain one."""
     number = key.rpartition("/")[2]
     if not number.isdigit():
-        raise _no_record(key)
+        raise _invalid_key(key)
     return int(number)
 
 
 def next_order(backend: Backend, count: int = 1) -> str:
-    """Reserve the next `count` order numbers, and return the first as text with leading zeros."""
-    last = sum(json.loads(content) for content in read(backend, ["order"]).values())
+    """Reserve the next `count` order numbers; return the first, as text with leading zeros."""
+    last_number = sum(json.loads(content) for content in read(backend, ["order"]).values())
     backend.remove(["order"])
-    backend.add({"order": pack(encode(last + count, "order"))})
-    return f"{last + 1:012}"
+    backend.add({"order": pack(encode(last_number + count, "order"))})
+    return f"{last_number + 1:012}"
 
 
 class NewRecord(NamedTuple):
-    """Content to store under a new order number."""
+    """Content to store as a record, to which the next free order number is added."""
 
     place: str
     """Beginning of the record's key, before the number."""
@@ -179,7 +182,7 @@ class NewRecord(NamedTuple):
 
 
 def add_in_order(backend: Backend, candidates: Iterable[NewRecord]) -> list[str]:
-    """Store the `candidates` in order, without those whose place has a record of the same content; return the keys."""
+    """Store the `candidates` under new order numbers and return their keys; leave out those that are stored already."""
     known: dict[str, set[bytes]] = {}
     new: list[NewRecord] = []
     for one in candidates:
@@ -195,37 +198,37 @@ def add_in_order(backend: Backend, candidates: Iterable[NewRecord]) -> list[str]
 
 
 class PlanKey(NamedTuple):
-    """Fields of the key of a plan's record."""
+    """Fields in the key of a plan's record."""
 
     digest: str
     """Digest of the plan."""
     prefix: str
-    """Digest of the history that the plan was made for."""
+    """Digest of the history for which the plan was made."""
     order: str
 
     @property
     def key(self) -> str:
-        """Whole key."""
+        """Key of the record."""
         return "/".join(("plan", *self))
 
 
 def plan_keys(backend: Backend) -> list[PlanKey]:
-    """Return the keys of all plans, the oldest first."""
+    """Return the keys of all plans, oldest first."""
     return sorted((PlanKey(*fields(key, 3)) for key in backend.keys("plan/")), key=lambda plan: plan.order)
 
 
 def prefix_of(key: str) -> str:
-    """Return the digest of the history of a plan or fact: the field ``PREFIX`` of its `key`."""
+    """Return the digest of the history to which a plan or fact belongs: the field ``PREFIX`` of its `key`."""
     return fields(key, 3)[1]
 
 
 class Node(NamedTuple):
-    """One message of a history, linked to all messages before it."""
+    """One message in its place in a history, with a link to the message before it."""
 
     group: str
-    """Name of its group: the first digits of the `prefix` of the first node in that group."""
+    """Name of its group (see the module): the first digits of the prefix of the group's first node."""
     position: int
-    """1 for the first message."""
+    """Number of the message in the history, from 1."""
     turn: int
     """Number of the turn that contains the message."""
     parent: str
@@ -233,21 +236,21 @@ class Node(NamedTuple):
     message: str
     """Digest of the message's exact content."""
     prefix: str
-    """Digest of the history that ends with this message, as `History.digest_at` computes it."""
+    """Digest of the history up to this message, as `History.digest_at` computes it."""
 
     @property
     def digest(self) -> str:
-        """Digest that names the node."""
-        parts = bytes.fromhex(self.parent + self.message + self.prefix)
-        return digest_of(parts + f"{self.position}:{self.turn}".encode())
+        """Digest that names the node, and with it all nodes before it."""
+        digests = bytes.fromhex(self.parent + self.message + self.prefix)
+        return digest_of(digests + f"{self.position}:{self.turn}".encode())
 
     @property
     def key(self) -> str:
-        """Key of its record."""
+        """Key of the node's record."""
         return "/".join(("node", *map(str, self)))
 
     def linked_to(self, before: Node) -> Node:
-        """Return this node as the one after `before`: with its group, position and parent set."""
+        """Return this node as the one after `before`, with its group, position and parent."""
         position = before.position + 1
         # a power of two has no bit in common with the number before it, and begins a group
         group = before.group if position & before.position else self.prefix[:_GROUP_DIGITS]
@@ -256,61 +259,62 @@ class Node(NamedTuple):
 
 _GROUP_DIGITS = 16
 NOTHING = Node(EMPTY_HISTORY[:_GROUP_DIGITS], 0, 0, "", "", EMPTY_HISTORY)
-"""Node before the first message of every history."""
+"""Place before the first message of every history."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredHistory:
-    """One saved history; a longer one saved later is another, though they share messages."""
+    """Record of one saved history. A longer one saved later has a record of its own, though they share messages."""
 
     name: str
     """Digest in its key: its `prefix`, or its `tip` if another form of the same history was saved before."""
     order: str
-    """Order of its first save; later ones are greater."""
+    """Order number of its first save; later ones are greater."""
     prefix: str
-    """Hex digits of the history's own digest, which equals the `prefix` of its last node."""
+    """Digest of the history, which ignores details of form such as cache marks."""
     tip: str
-    """Digest of the last node, which identifies the exact form of the history; empty if the history is empty."""
+    """Digest of the last node, which includes the exact form of all messages; empty for an empty history."""
     groups: list[str]
-    """Groups of its nodes, in order; one group without nodes for an empty history."""
+    """Names of the groups of its nodes, in order; one group without nodes for an empty history."""
     messages: int
     turns: int
     used: float = 0.0
-    """Time of the last save, restore or continuation, up to an hour early: seconds since the epoch, 0 if unknown."""
+    """Time of the last save, restore or continuation, up to an hour early, in seconds since the epoch; 0 if unknown."""
     size_bytes: int = 0
-    """Size of its messages as JSON, in bytes. In the store they take less, as they are compressed and shared."""
+    """Size of its messages as JSON. In the store they take less space, as they are compressed and shared."""
 
     @property
     def key(self) -> str:
-        """Key of the history: ``h1a2b3c4d``."""
+        """Name of the history for users: ``h1a2b3c4d``."""
         return history_key(self.name)
 
     @classmethod
     def from_json(cls, content: bytes) -> StoredHistory:
-        """Return the history in a record, in which the prefix is called ``says``."""
+        """Return the history in a record, where the field `prefix` is called ``says``."""
         fields = json.loads(content)
         return cls(prefix=fields.pop("says"), **fields)
 
     def to_json(self) -> bytes:
-        """Return the record of the history."""
+        """Return the history as the content of its record."""
         return encode({"says" if name == "prefix" else name: value for name, value in asdict(self).items()}, "history")
 
     @property
     def digest(self) -> str:
-        """Digest of the history with its algorithm: ``sha256:…``, as in `History.digest`."""
+        """Digest of the history with the name of the algorithm: ``sha256:…``, as in `History.digest`."""
         return f"sha256:{self.prefix}"
 
 
 @dataclass(frozen=True, slots=True)
 class SavedChain:
-    """Saved history with its last node. With it, saving a longer history reads and writes only the new messages. Its
-    messages must never be edited: a longer history is recognized by the same message objects."""
+    """Saved history in memory, so that saving a longer one reads and writes only the new messages. Its messages must
+    never be edited: a longer history is recognized by the same message objects."""
 
     key: str = ""
     messages: tuple[Message, ...] = ()
     last: Node = NOTHING
     """Node of the last message."""
     groups: tuple[str, ...] = ()
+    """Names of the groups of its nodes."""
     size_bytes: int = 0
 
     def begins(self, history: History) -> bool:
@@ -320,7 +324,8 @@ class SavedChain:
 
 
 def chain_of(history: History, contents: Sequence[bytes], before: Node = NOTHING) -> list[Node]:
-    """Return the nodes of `history` after the node `before`, for the stored `contents` of their messages."""
+    """Return the nodes for the messages of `history` after the node `before`. `contents`: these messages in the form in
+    which they are stored."""
     turns = [turn.number for turn in history.turns for _ in range(turn.start, turn.stop)][before.position :]
     nodes = [before]
     for turn, content, prefix in zip(turns, contents, prefix_digests(history.digests, before.position), strict=True):
@@ -329,12 +334,13 @@ def chain_of(history: History, contents: Sequence[bytes], before: Node = NOTHING
 
 
 def missing_nodes(backend: Backend, chain: Sequence[Node]) -> Sequence[Node]:
-    """Return the nodes at the end of `chain` that are not stored. Bisects: before a stored node all are stored."""
+    """Return those nodes at the end of `chain` that are not stored yet. Nodes before a stored one are always stored, so
+    a binary search finds the first missing one."""
     return chain[bisect_left(chain, True, key=lambda node: not backend.get([node.key])) :]
 
 
 def nodes_of(keys: Sequence[str]) -> dict[str, Node]:
-    """Return the nodes in `keys` by digest."""
+    """Return the nodes that these record keys contain, by digest."""
     nodes = {}
     for key in keys:
         group, position, turn, *digests = fields(key, 6)
@@ -346,17 +352,17 @@ def nodes_of(keys: Sequence[str]) -> dict[str, Node]:
     return nodes
 
 
-def way_back(nodes: Mapping[str, Node], digest: str) -> Iterator[str]:
-    """Yield `digest` and the digests of all `nodes` before it, back to the first."""
+def back_to_first(nodes: Mapping[str, Node], digest: str) -> Iterator[str]:
+    """Yield `digest` and the digests of all nodes before it, back to the first."""
     while digest in nodes:
         yield digest
         digest = nodes[digest].parent
 
 
 def read_chain(backend: Backend, history: StoredHistory) -> list[Node]:
-    """Return the nodes of `history` from the first message to the last."""
+    """Return the nodes of `history`, first message first."""
     nodes = nodes_of([key for group in history.groups for key in backend.keys(f"node/{group}/")])
-    chain = [nodes[digest] for digest in way_back(nodes, history.tip)]
+    chain = [nodes[digest] for digest in back_to_first(nodes, history.tip)]
     is_cut = bool(chain[-1].parent if chain else history.tip)  # a first node has no parent, an empty history no tip
     if is_cut:
         raise StoreDamaged(f"{history.key}: message {history.messages - len(chain)} is missing or damaged")
@@ -364,7 +370,7 @@ def read_chain(backend: Backend, history: StoredHistory) -> list[Node]:
 
 
 def read_histories(backend: Backend, name: str = "") -> list[StoredHistory]:
-    """Return the histories whose names begin with `name`, oldest first."""
+    """Return the histories with names that begin with `name`, oldest first; all without a name."""
     contents = read(backend, backend.keys(f"history/{name}"))
     histories = [StoredHistory.from_json(content) for content in contents.values()]
     if [f"history/{history.name}" for history in histories] != list(contents):
@@ -373,13 +379,13 @@ def read_histories(backend: Backend, name: str = "") -> list[StoredHistory]:
 
 
 def saved_history(backend: Backend, prefix: str, tip: str) -> StoredHistory | None:
-    """Return the saved history with the digest `prefix` and the exact form `tip`, or None. Its name is one of them."""
-    histories = [one for name in (prefix, tip) if name for one in read_histories(backend, name)]
-    return next((history for history in histories if history.tip == tip), None)
+    """Return the saved history with the digest `prefix` and the exact form `tip`; None if it is not saved."""
+    candidates = [one for name in (prefix, tip) if name for one in read_histories(backend, name)]
+    return next((history for history in candidates if history.tip == tip), None)
 
 
 def keep_history(backend: Backend, history: StoredHistory) -> StoredHistory:
-    """Store `history`, and return it as stored. If it was stored before, record its use every `NOTED_SECONDS`."""
+    """Store `history`, and return it as stored. If it is stored already, only note its use every `NOTED_SECONDS`."""
     saved = saved_history(backend, history.prefix, history.tip)
     if saved and history.used - saved.used < NOTED_SECONDS:
         return saved
@@ -402,7 +408,7 @@ def read_messages(backend: Backend, nodes: Sequence[Node], place: str) -> list[A
 
 
 def audit(backend: Backend) -> list[Finding]:
-    """Recompute every digest in `backend`, and return a finding for each problem; change nothing."""
+    """Recompute every digest in `backend` and return a finding for each problem; change nothing."""
     problems: list[str] = []
     try:
         with backend.transaction():
@@ -416,9 +422,9 @@ def audit(backend: Backend) -> list[Finding]:
 
 
 def _damaged_records(backend: Backend) -> Iterator[str]:
-    """Yield a problem for each record that does not match its digest."""
+    """Yield a problem for each record with content that does not match its digest."""
     keys = [key for kind in ("message", "plan", "fact", "event", "state") for key in backend.keys(f"{kind}/")]
-    for some in parts(keys):
+    for some in in_parts(keys):
         for key, body in backend.get(some).items():
             try:
                 _checked(key, body)
@@ -427,7 +433,7 @@ def _damaged_records(backend: Backend) -> Iterator[str]:
 
 
 def _broken_chains(backend: Backend) -> Iterator[str]:
-    """Yield a problem for each node that a history needs and each message that a node needs, if it is missing."""
+    """Yield a problem for each missing node of a history, and for each missing message of a node."""
     nodes = nodes_of(backend.keys("node/"))
     messages = set(backend.keys("message/"))
     for node in nodes.values():

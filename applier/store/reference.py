@@ -1,6 +1,6 @@
-"""Names of stored objects (history keys, turn ids, references) and their look-up.
+"""Names of stored objects, such as ``h1a2b3c4d:t12`` for a turn of a history, and how they are looked up.
 
-Short keys, and suggestions in errors, come only from the histories that the reader may see.
+Short keys, and the suggestions in errors, come only from the histories that the reader may see.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from planner.placeholders import KEY_DIGITS, history_key
 
 EXPECTED_KEY = f"expected 'h' and {KEY_DIGITS} hex digits"
 _SHORTEST = 8
-"""Digits of the shortest form of a key."""
+"""Number of digits of the shortest form of a key."""
 _SUGGESTED = 3
-"""Largest number of names in an error."""
+"""Largest number of keys that an error suggests."""
 _LISTED = 1_000
-"""Largest number of keys compared with a wrong one."""
+"""Largest number of keys that are compared with an unknown one."""
 
 _KEY = re.compile(r"(?:h|sha256:)([0-9a-f]{8,64})")
-"""``h1a2b3c4d``, ``sha256:…``; not ``h1a2b`` (too short even for a short form), ``1a2b3c4d``."""
+"""Key of a history: ``h1a2b3c4d``, ``sha256:…``; not ``h1a2b`` (too short), ``1a2b3c4d``."""
 _REFERENCE = re.compile(r"(?:(.+):)?t([1-9][0-9]{0,8})")
-"""``h1a2b3c4d:t12``, ``t12``; not ``t0``, ``h1a2b3c4d``."""
+"""Name of a turn: ``h1a2b3c4d:t12``, ``t12``; not ``t0``, ``h1a2b3c4d``."""
 
 
 def parse_key(key: str) -> str:
-    """Return the hex digits of a history key, whole or short, or of a ``sha256:`` digest."""
+    """Return the hex digits of a history's key, whole or short, or of its ``sha256:`` digest."""
     match = _KEY.fullmatch(key.strip())
     if match is None:
         raise ReferenceNotFound(f"{key[:80]!r} is no history key; {EXPECTED_KEY}")
@@ -36,7 +36,7 @@ def parse_key(key: str) -> str:
 
 
 def parse_reference(reference: str) -> tuple[str, int]:
-    """Return the hex digits of the key and the number of the turn in ``h1a2b3c4d:t12``; ``t12`` has no digits."""
+    """Return the hex digits of the key and the number of the turn in ``h1a2b3c4d:t12``; of ``t12`` no digits."""
     match = _REFERENCE.fullmatch(reference.strip())
     if match is None:
         raise ReferenceNotFound(f"{reference[:80]!r} is no reference; expected t12, or a history key and :t12")
@@ -44,7 +44,7 @@ def parse_reference(reference: str) -> tuple[str, int]:
 
 
 def find_history(backend: Backend, key: str) -> StoredHistory:
-    """Return the history with this `key`; raise `ReferenceNotFound` if none has it, or if it is short or ambiguous."""
+    """Return the history with this `key`; raise `ReferenceNotFound` if none has it or the key is too short."""
     digits = parse_key(key)
     histories = read_histories(backend, digits)
     if len(digits) < KEY_DIGITS:
@@ -53,28 +53,30 @@ def find_history(backend: Backend, key: str) -> StoredHistory:
     if not histories:
         keys_there = [history_key(name.partition("/")[2]) for name in backend.keys("history/")[:_LISTED]]
         raise ReferenceNotFound(f"no history h{digits} in this store; {_similar_keys(digits, keys_there)}")
-    unambiguous([history.name for history in histories], digits)
+    check_unambiguous([history.name for history in histories], digits)
     return histories[0]
 
 
-def unambiguous(digests: Sequence[str], digits: str) -> None:
-    """Raise `ReferenceNotFound` if there are several `digests`, all of which begin with `digits`."""
+def check_unambiguous(digests: Sequence[str], digits: str) -> None:
+    """Raise `ReferenceNotFound` if `digits` fit several histories, those with the names `digests`."""
     if len(digests) > 1:
         longer = ", ".join(list(shortest_names(digests).values())[:_SUGGESTED])
         raise ReferenceNotFound(f"h{digits} means more than one history; use more characters: {longer}")
 
 
 def shortest_names(digests: Sequence[str]) -> dict[str, str]:
-    """Return a short name for each digest, ``h1a2b3c4d``: all of one length, the least at which they differ."""
+    """Return a short name like ``h1a2b3c4d`` for each digest: all equally long, as short as differences allow."""
     different = set(digests)
     enough = next(count for count in range(_SHORTEST, 65) if len({one[:count] for one in different}) == len(different))
     return {digest: f"h{digest[:enough]}" for digest in digests}
 
 
 def find_referenced(backend: Backend, digits: str, turn: int, within: Sequence[str] | None) -> StoredHistory:
-    """Return the history of the reference ``hDIGITS:tTURN``, or of ``tTURN`` if `digits` is empty. `within` are the
-    keys of the histories that the reader may see, with those that these extend; None means all. A reference without
-    digits means the first of `within` that is stored."""
+    """Return the history of the turn named ``hDIGITS:tTURN``, or ``tTURN`` if `digits` is empty.
+
+    `within`: keys of the histories that the reader may see, with those that these extend; None means all. A name
+    without digits means the first of `within` that is stored.
+    """
     if within is None:
         return find_history(backend, f"h{digits}") if digits else _only_conversation(backend, turn)
     visible = [history for key in dict.fromkeys(within) for history in read_histories(backend, _whole_digits(key))[:1]]
@@ -90,12 +92,12 @@ def find_referenced(backend: Backend, digits: str, turn: int, within: Sequence[s
     if not matches:
         keys = list(dict.fromkeys(history.key for history in visible))
         raise ReferenceNotFound(f"no history h{digits} in this conversation; {_similar_keys(digits, keys)}")
-    unambiguous([history.name for history in matches], digits)
+    check_unambiguous([history.name for history in matches], digits)
     return matches[0]
 
 
 def _whole_digits(key: str) -> str:
-    """Return the digits of `key`; raise an error if it is too short."""
+    """Return the hex digits of a whole `key`; raise an error if it is a short one."""
     digits = parse_key(key)
     if len(digits) < KEY_DIGITS:
         raise ReferenceNotFound(f"{key[:80]!r} is too short for a key; {EXPECTED_KEY}")
@@ -103,7 +105,7 @@ def _whole_digits(key: str) -> str:
 
 
 def _only_conversation(backend: Backend, turn: int) -> StoredHistory:
-    """Return the longest history; raise an error if another one is not a prefix of it. `turn` is for the error."""
+    """Return the longest history, if all others are beginnings of it; else raise an error, which names `turn`."""
     histories = sorted(read_histories(backend), key=lambda history: history.messages)[::-1]
     if not histories:
         raise ReferenceNotFound(f"no t{turn}: the store is empty")
@@ -117,7 +119,7 @@ def _only_conversation(backend: Backend, turn: int) -> StoredHistory:
 
 
 def nodes_of_turn(nodes: Sequence[Node], turn: int, key: str) -> list[Node]:
-    """Return the nodes of the messages of `turn`; raise an error if there is none. `key` is for the error."""
+    """Return the messages (as nodes) of a turn; raise an error, which names the history `key`, if there are none."""
     matches = [node for node in nodes if node.turn == turn]
     if not matches:
         there = f"its turns are t1 to t{nodes[-1].turn}" if nodes else "it is empty"

@@ -1,8 +1,8 @@
-"""Collects garbage: conversations that nobody used for long, or the oldest ones if the store is too large.
+"""Deletes conversations that nobody used for long, or the oldest ones if the store is too large.
 
-Content that a live conversation refers to is never removed. A conversation is live if it was saved, continued or
-restored from within a day (or the time to keep, if longer); it refers to histories that it extends, that its states
-name, or that its messages mention.
+Content that a live conversation refers to is never deleted. A conversation is live if it was saved, continued or
+restored from within a day (or the time to keep, if longer). It refers to the histories that it extends, that its states
+(named JSON values) name, or that its messages mention.
 """
 
 from __future__ import annotations
@@ -13,48 +13,48 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from applier.store.backend import Backend
-from applier.store.forgetting import HistoryFamily, Kin, names_in, remove_histories, sessions_of
-from applier.store.records import Node, StoredHistory, parts, read, unpack
+from applier.store.forgetting import HistoryFamily, Relations, names_in, remove_histories, sessions_of
+from applier.store.records import Node, StoredHistory, in_parts, read, unpack
 from applier.store.store import Store
 from planner.errors import SettingsError
 from planner.plan import Finding
 
 LIVE_SECONDS = 86_400.0
-"""Age below which a conversation stays, however large the store is; a session records its use once an hour."""
+"""Age below which a conversation stays, however large the store is. A session records its use once an hour."""
 
 _MENTION = re.compile(rb"[h:]([0-9a-f]{8,64})")
-"""Mention of a history: ``h1a2b3c4d:t12``, ``sha256:…``; also ``id:12345678``, which refers to nothing stored."""
+"""Text that may be the key of a history: ``h1a2b3c4d:t12``, ``sha256:…``; also ``id:12345678``, which is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Content that was removed, or in a dry run would be."""
+    """Content that was deleted, or in a dry run would be."""
 
     histories: tuple[StoredHistory, ...]
-    """Removed histories, oldest first."""
+    """Deleted histories, oldest first."""
     kept: int
-    """Number of remaining histories."""
+    """Number of histories that stay."""
     events: int
-    """Removed events that belong to none of the histories."""
+    """Number of deleted events that belong to no history."""
     bytes_before: int
     """Size of the store's files before."""
     bytes_after: int
-    """Size after; approximate in a dry run."""
+    """Size of the files after; an estimate in a dry run."""
     left: tuple[Finding, ...] = ()
     """Findings about files that may still contain removed content."""
 
 
 @dataclass
 class _Messages:
-    """Sizes of messages, and the histories they mention."""
+    """Size of each message, and the histories that it mentions, by the message's digest."""
 
     bytes: dict[str, int] = field(default_factory=dict)
     mentioned: dict[str, set[str]] = field(default_factory=dict)
 
     def read(self, backend: Backend, digests: Iterable[str]) -> None:
-        """Read messages that were not read yet, within a transaction."""
+        """Read the messages with these digests, unless that was done before, within a transaction."""
         keys = [f"message/{digest}" for digest in dict.fromkeys(digests) if digest not in self.bytes]
-        for some in parts(keys):
+        for some in in_parts(keys):
             for key, body in backend.get(some).items():
                 digest, content = key.partition("/")[2], unpack(body, key)
                 self.bytes[digest] = len(key) + len(body)
@@ -69,8 +69,8 @@ def collect_garbage(
     larger_than_bytes: float | None = None,
     dry_run: bool = False,
 ) -> Garbage:
-    """Remove conversations that were not used for `older_than_seconds`; then, while the files are larger than
-    `larger_than_bytes`, the longest unused ones.
+    """Delete conversations that were not used for `older_than_seconds`; then, while the files are larger than
+    `larger_than_bytes`, those unused for the longest time.
 
     Content that a live conversation refers to stays. Plans, facts, states and events are removed with their
     conversation, as by `Store.forget`; so are old events without a conversation. A history of unknown use does not
@@ -89,77 +89,84 @@ def collect_garbage(
     oldest = now - max(older_than_seconds, LIVE_SECONDS) if older_than_seconds else float("-inf")
     with backend.transaction(write=not dry_run):
         before = backend.file_bytes()
-        kin = Kin(backend)
-        kept = _kept(kin, messages, now, oldest, larger_than_bytes)
-        removed = [one for one in kin.histories.values() if one.name not in kept.histories]
-        events = list(_old_events(kin, kept, oldest))
+        relations = Relations(backend)
+        kept = _histories_to_keep(relations, messages, now, oldest, larger_than_bytes)
+        removed = [one for one in relations.histories.values() if one.name not in kept.histories]
+        events = list(_old_events(relations, kept, oldest))
         if not dry_run:
             if removed:
-                remove_histories(kin, removed)
+                remove_histories(relations, removed)
             backend.remove(events)
     if dry_run or not (removed or events):
         left = list[Finding]()
-        after = before * _cost(kin, messages, kept) // max(_cost(kin, messages, kin.family(kin.histories)), 1)
+        everything = relations.family(relations.histories)
+        bytes_of_all = _size_in_bytes(relations, messages, everything)
+        after = before * _size_in_bytes(relations, messages, kept) // max(bytes_of_all, 1)
     else:
         left, after = store.flush(), store.size().file_bytes
     return Garbage(tuple(removed), len(kept.histories), len(events), before, after, tuple(left))
 
 
 def _all_messages(backend: Backend) -> _Messages:
-    """Read all messages, in many short transactions, as others wait for the end of each."""
+    """Read all messages, in many short transactions, because other processes wait for the end of each."""
     messages = _Messages()
     with backend.transaction():
         digests = [key.partition("/")[2] for key in backend.keys("message/")]
-    for some in parts(digests):
+    for some in in_parts(digests):
         with backend.transaction():
             messages.read(backend, some)
     return messages
 
 
-def _kept(kin: Kin, messages: _Messages, now: float, oldest: float, most_bytes: float | None) -> HistoryFamily:
+def _histories_to_keep(
+    relations: Relations, messages: _Messages, now: float, oldest: float, most_bytes: float | None
+) -> HistoryFamily:
     """Return the histories to keep, with all that they need: those used since the time `oldest`. If the files are
     larger than `most_bytes`, they are those used in the last day, then the latest used ones as long as all fit into
     this size."""
 
     def mentions(nodes: Sequence[Node]) -> Iterator[str]:
-        messages.read(kin.backend, (node.message for node in nodes))
+        messages.read(relations.backend, (node.message for node in nodes))
         return (name for node in nodes for name in messages.mentioned.get(node.message, ()))
 
-    size = kin.backend.file_bytes()
+    size = relations.backend.file_bytes()
     is_too_large = most_bytes is not None and size > most_bytes
-    young = [one for one in kin.histories.values() if not one.used or one.used > oldest]
+    young = [one for one in relations.histories.values() if not one.used or one.used > oldest]
     live = [one for one in young if not is_too_large or one.used > now - LIVE_SECONDS]
-    kept = kin.family([one.name for one in live], mentions)
+    kept = relations.family([one.name for one in live], mentions)
     if most_bytes is None or not is_too_large:
         return kept
-    paid: set[str] = set()  # digests of messages that are counted already
+    counted: set[str] = set()  # digests of messages that are counted already
     # in bytes of records: the same share of all records as `most_bytes` is of the files
-    room = most_bytes * _cost(kin, messages, kin.family(kin.histories)) // size - _cost(kin, messages, kept, paid)
+    bytes_of_all = _size_in_bytes(relations, messages, relations.family(relations.histories))
+    bytes_left = most_bytes * bytes_of_all // size - _size_in_bytes(relations, messages, kept, counted)
     for one in sorted(young, key=lambda one: (one.used, one.order), reverse=True):
-        added = kin.family([one.name], mentions, kept)
-        room -= _cost(kin, messages, added, paid)
-        if room < 0:
+        needed = relations.family([one.name], mentions, kept)
+        bytes_left -= _size_in_bytes(relations, messages, needed, counted)
+        if bytes_left < 0:
             break
-        kept.add(added)
+        kept.add(needed)
     return kept
 
 
-def _cost(kin: Kin, messages: _Messages, family: HistoryFamily, paid: set[str] | None = None) -> int:
-    """Return the bytes of the nodes and messages of `family`. Messages in `paid` are not counted; others are added to
-    it."""
-    unpaid = {kin.nodes[digest].message for digest in family.nodes} - (paid or set())
-    if paid is not None:
-        paid |= unpaid
-    keys = sum(len(kin.nodes[digest].key) for digest in family.nodes)
-    return keys + sum(messages.bytes.get(digest, 0) for digest in unpaid)
+def _size_in_bytes(
+    relations: Relations, messages: _Messages, family: HistoryFamily, counted: set[str] | None = None
+) -> int:
+    """Return the bytes of a family's nodes and messages, without the messages in `counted`, to which the others
+    are added."""
+    uncounted = {relations.nodes[digest].message for digest in family.nodes} - (counted or set())
+    if counted is not None:
+        counted |= uncounted
+    keys = sum(len(relations.nodes[digest].key) for digest in family.nodes)
+    return keys + sum(messages.bytes.get(digest, 0) for digest in uncounted)
 
 
-def _old_events(kin: Kin, kept: HistoryFamily, oldest: float) -> Iterator[str]:
-    """Yield the keys of events before the time `oldest` that belong to no session and mention no history of `kept`."""
+def _old_events(relations: Relations, kept: HistoryFamily, oldest: float) -> Iterator[str]:
+    """Yield the keys of events older than `oldest` that belong to no session and mention no history of `kept`."""
     sessions = set(sessions_of(kept.states))
-    for key, content in read(kin.backend, kin.backend.keys("event/")).items():
+    for key, content in read(relations.backend, relations.backend.keys("event/")).items():
         event = json.loads(content)
         if event["time"] < oldest and event.get("session") not in sessions:
-            mentioned = {name for digits in names_in(content) for name in kin.histories_with(digits)}
+            mentioned = {name for digits in names_in(content) for name in relations.histories_with(digits)}
             if mentioned.isdisjoint(kept.histories):
                 yield key

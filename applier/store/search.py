@@ -1,12 +1,12 @@
-"""Searches turns and their lines: literally, as a pattern, or else by words; and facts by words.
+"""Searches turns and their lines: for the literal text, else as a pattern, else by words; and facts by words.
 
-Words are ranked by BM25 as in SQLite's FTS5 (k1 1.2, b 0.75, Porter's stems), in a table in memory for one search. So
-every store ranks alike, and no index on disk has words to be forgotten. A search takes 0.1 s a megabyte, 2.5 s for
-100,000 turns of a chat.
+Words are ranked by BM25 (rare words count more) as in SQLite's FTS5 (k1 1.2, b 0.75, Porter's stems), in a table in
+memory for one search. So every database ranks alike, and no index on disk has words to be forgotten. A search takes 0.1
+s a megabyte, 2.5 s for 100,000 turns of a chat.
 
 For facts, which may be a million, `FactIndex` keeps its table, with the conversation, type and time of each fact; in
-large stores it is also stored as records, for other processes. Forgetting removes all of these records; the next search
-builds the table from the remaining facts.
+large stores the table is also stored as records, for other processes. Deleting a conversation deletes these records;
+the next search builds the table from the remaining facts.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ from planner.programming.coding_tools import defines
 from planner.reading.lines import Line, Part, join_lines
 
 SEARCH_SECONDS = 1.0
-"""Longest time for one pattern: some patterns would never end."""
+"""Longest time for one pattern, because some patterns would never end."""
 MAX_SEARCH_CHARACTERS = 1_000
-"""Longest search text; compiling a longer pattern takes longer than the search."""
+"""Largest length of a search text; a longer pattern takes longer to compile than to search."""
 WORTH_SHOWING = 0.5
-"""Share of the best rank in a turn from which lines with words are shown."""
+"""Share of the best line's rank in a turn from which other lines are shown."""
 _PROSE: tuple[Part, ...] = ("user", "assistant", "call")
-"""Parts written by people and the model, shown before tools' output."""
+"""Parts of a turn that people and the model wrote; their matches are shown before those in the output of tools."""
 
 _RANKED = "SELECT rowid, -rank FROM texts WHERE texts MATCH ? ORDER BY rank, rowid DESC"
+"""Query for the best texts first, with their scores."""
 
 _UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]+")
-"""Words without spaces between them: ``大阪城は``; not ``Osaka``. Read by pairs of characters, as in Lucene's
-`CJKBigramFilter`; in a search the last character also counts alone."""
+"""Words in scripts that put no spaces between them: ``大阪城は``; not ``Osaka``. They are read by pairs of characters,
+as in Lucene's `CJKBigramFilter`; in a search the last character also counts alone."""
 _WORD = regex.compile(rf"(?V1){_UNSPACED.pattern}|[\w--[_{_UNSPACED.pattern[1:-2]}]]+")
 """One word, or a run of words without spaces: ``drain``, ``大阪城は``; not ``drain_queue``, ``a.py``, which are two."""
 _ASKED = regex.compile(r'"([^"]*\w[^"]*)"|(\S+)')
@@ -52,14 +53,14 @@ _ASKED = regex.compile(r'"([^"]*\w[^"]*)"|(\S+)')
 
 
 class Hits(NamedTuple):
-    """The lines of one turn that match."""
+    """Lines of one turn that match a search."""
 
     lines: tuple[int, ...]
     """Numbers of the lines, ascending. Of matches by words, only lines with over half of the best rank are listed."""
     best: tuple[int, ...]
-    """Numbers of the same lines, best first; of lines with the same text only the first."""
+    """Numbers of the same lines, best first; of several lines with the same text only the first."""
     by_words: bool
-    """True if the lines match by words, False if literally or as a pattern."""
+    """True if the lines only contain some of the words; False if they match literally or as a pattern."""
 
 
 class MatchingTurns(NamedTuple):
@@ -72,12 +73,12 @@ class MatchingTurns(NamedTuple):
 
 
 class Rank(NamedTuple):
-    """Text that matches a search by words, with its rank."""
+    """Text that matches a search by words, with its score."""
 
     at: int
     """Index of the text among those searched."""
     score: float
-    """Rank, higher for a better match."""
+    """Number that is higher for a better match."""
 
 
 def matching_turns(
@@ -90,9 +91,9 @@ def matching_turns(
 ) -> MatchingTurns:
     """Return at most `limit` of the `turns` that match `search`, best first.
 
-    `turns` are lines by the turn's id, oldest first. Turns that match literally or as a pattern are ordered by time,
-    the newest first, but those that match only in results come last. If there are none, turns that match by words are
-    ordered by BM25. Words are not tried without `by_words`, or if the text matches in the lines `elsewhere`.
+    `turns` are lines by the turn's id, oldest first. Turns that match literally or as a pattern come newest first, but
+    those that match only in results come last. If there are none, turns that match by words are ordered by BM25. Words
+    are not tried without `by_words`, or if the text matches in the lines `elsewhere`.
 
     Raises:
         StoreError: `search` is too long, or takes too long as a pattern.
@@ -111,7 +112,7 @@ def matching_turns(
 
 
 def _by_pattern(turns: Mapping[str, Sequence[Line]], match: regex.Pattern[str], deadline: float) -> dict[str, Hits]:
-    """Return the turns with a match, the newest first, but those that match only in results last."""
+    """Return the turns with a match, newest first, but those that match only in results last."""
     matching = {turn_id: hits for turn_id, lines in turns.items() if (hits := _matched_lines(lines, match, deadline))}
     only_results = {turn_id for turn_id, lines in matching.items() if all(line.part not in _PROSE for line in lines)}
     newest = list(reversed(matching))
@@ -124,7 +125,7 @@ def _by_pattern(turns: Mapping[str, Sequence[Line]], match: regex.Pattern[str], 
 
 
 def _hits(best: Sequence[Line], *, by_words: bool) -> Hits:
-    """Return the hits of a turn that has the matching lines `best`, best first."""
+    """Return the hits of a turn with these matching lines, best first."""
     first: dict[str, int] = {}
     for line in best:
         first.setdefault(line.text.strip(), line.number)
@@ -132,7 +133,7 @@ def _hits(best: Sequence[Line], *, by_words: bool) -> Hits:
 
 
 def _matched_lines(lines: Sequence[Line], match: regex.Pattern[str], deadline: float) -> list[Line]:
-    """Return the lines that a match covers, also partly; a match may span lines."""
+    """Return the lines that a match covers at least partly; a match may cover several lines."""
     starts: list[int] = []  # offset of each line in the joined text
     end = 0
     for line in lines:
@@ -146,7 +147,7 @@ def _matched_lines(lines: Sequence[Line], match: regex.Pattern[str], deadline: f
 
 
 def _spans(text: str, match: regex.Pattern[str], deadline: float) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each match that is not empty."""
+    """Yield start and end of each match that is not empty; raise a StoreError after `deadline`."""
     try:
         for hit in match.finditer(text, timeout=max(0.001, deadline - time.monotonic())):
             if hit.end() > hit.start():
@@ -156,7 +157,7 @@ def _spans(text: str, match: regex.Pattern[str], deadline: float) -> Iterator[tu
 
 
 def _compiled(pattern: str) -> regex.Pattern[str] | None:
-    """Return `pattern` compiled; None if it is no valid pattern, so that only its words can be searched."""
+    """Return `pattern` compiled; None if it is not valid, so that only its words can be searched."""
     try:
         return regex.compile(pattern, regex.IGNORECASE | regex.MULTILINE)
     except (regex.error, RecursionError):
@@ -183,7 +184,7 @@ def _by_words(turns: Mapping[str, Sequence[Line]], search: str, limit: int | Non
 
 
 def ranked(texts: Iterable[str], search: str) -> list[Rank]:
-    """Return the rank by BM25 of each text with a word of `search`, best first; among equals the last text is first."""
+    """Return the score by BM25 of each text with a word of `search`, best first; among equals the last text first."""
     terms = asked_terms(search)
     if not terms:
         return []
@@ -192,8 +193,8 @@ def ranked(texts: Iterable[str], search: str) -> list[Rank]:
 
 
 def _ranked_by_shared_words(texts: Sequence[str], search: str) -> list[Rank]:
-    """Return the same texts as `ranked`, ordered by the number and rarity (as in Lucene) of the shared words, and among
-    equals by BM25."""
+    """Return the texts of `ranked` in another order: by number and rarity (as in Lucene) of the shared words. Among
+    equals the order is that of BM25."""
     with closing(_index(texts)) as index:
         scores = {at: 0.0 for at, _ in index.execute(_RANKED, (asked_terms(search),))}
         for term in dict.fromkeys(_terms(search)):
@@ -204,7 +205,7 @@ def _ranked_by_shared_words(texts: Sequence[str], search: str) -> list[Rank]:
 
 
 def _index(texts: Iterable[str]) -> sqlite3.Connection:
-    """Return a database in memory with a word table of `texts`; a row's number is the index of its text."""
+    """Return a database in memory with a word table of `texts`; the number of a row is the index of its text."""
     index = sqlite3.connect(":memory:", isolation_level=None)
     word_table(index)
     index.execute("BEGIN")
@@ -213,7 +214,7 @@ def _index(texts: Iterable[str]) -> sqlite3.Connection:
 
 
 def word_table(index: sqlite3.Connection) -> None:
-    """Create the full-text table ``texts`` in `index`; it ranks rows by their words, prepared by `spaced`."""
+    """Create the full-text table ``texts`` in the database `index`, for texts that were prepared by `spaced`."""
     index.execute("PRAGMA temp_store = MEMORY")
     index.execute(
         "CREATE VIRTUAL TABLE texts USING fts5 "
@@ -227,7 +228,7 @@ def asked_terms(search: str) -> str:
 
 
 def spaced(text: str) -> str:
-    """Return `text` with spaces between pairs of unspaced characters, and without lone surrogates."""
+    """Return `text` with spaces between pairs of characters in scripts without spaces, and without lone surrogates."""
     if text.isascii():
         return text
     return _UNSPACED.sub(
@@ -236,6 +237,7 @@ def spaced(text: str) -> str:
 
 
 def _pairs(run: str) -> list[str]:
+    """Return each two neighbouring characters of `run`."""
     return [run[at : at + 2] for at in range(len(run) - 1)]
 
 
@@ -250,7 +252,7 @@ def _terms(search: str) -> Iterator[str]:
 
 
 def _words(text: str) -> list[str]:
-    """Return the words of `text`. A run of words without spaces is returned as its pairs of characters."""
+    """Return the words of `text`; of a run of words without spaces, its pairs of characters."""
     words: list[str] = []
     for run in _WORD.findall(text):
         pairs = _pairs(run) if _UNSPACED.match(run) else []
@@ -259,41 +261,42 @@ def _words(text: str) -> list[str]:
 
 
 INDEXED, RECENT = "index/", "recent/"
-"""Prefixes of the records of the table, and of the keys of facts that are not in it yet."""
+"""Beginnings of the keys of two kinds of records: the stored table, and marks for facts that it does not have yet."""
 MOST_RECENT = 5_000
-"""Most new facts that a search reads one by one, before the table is stored again (90 MB for a million)."""
+"""Largest number of new facts that a search reads one by one, before the table is stored again (90 MB for a
+million)."""
 PART_BYTES = 1 << 20
 """Size of the records into which a stored table is cut."""
 READ_AT_ONCE, AT_ONCE = 10_000, 200
-"""Number of facts read into the table together, and of keys yielded together."""
+"""Number of facts read into the table together, and number of keys yielded together."""
 FIRST = 2_000
-"""Number of facts to rank first; a question for more ranks all."""
+"""Number of facts that are ranked first; only a caller that wants more makes all be ranked."""
 COMMON = 20_000
-"""Number of facts from which a word counts as common: a common word only ranks the finds if other words of the search
-find enough. In sixty searches of a million facts the best 20 are the same without this rule, and the longest search
-takes three times as long."""
+"""Number of facts with a word from which the word counts as common. A common word only ranks the finds if other words
+of the search find enough. In sixty searches of a million facts the best 20 are the same without this rule, and the
+longest search takes three times as long."""
 
 
-def notes_of_facts(keys: Iterable[str]) -> dict[str, bytes]:
-    """Return the records that mark the facts with these keys as new."""
+def marks_of_new_facts(keys: Iterable[str]) -> dict[str, bytes]:
+    """Return the records that mark the facts with these keys as new, so that the next search adds them."""
     return {key.replace("fact/", RECENT, 1): b"" for key in keys}
 
 
 def index_is_due(backend: Backend) -> bool:
-    """Return whether so many facts are new that reading them would slow a search."""
+    """Return True if so many facts are new that reading them would slow a search."""
     return len(backend.keys(RECENT)) > MOST_RECENT
 
 
 def forget_index(backend: Backend) -> None:
-    """Delete the table, also the copies in other processes."""
+    """Delete the stored table, so that other processes discard their copies, too."""
     backend.remove([*backend.keys(INDEXED), *backend.keys(RECENT)])
 
 
 class FactIndex:
-    """This process's table of the facts in one store; each use of it first adds new facts."""
+    """Search table of the facts in one store, for this process; each use first adds the new facts."""
 
     most_recent, first, common = MOST_RECENT, FIRST, COMMON
-    """Limits, which a test of few facts sets lower."""
+    """Limits, which tests set lower."""
 
     def __init__(self, backend: Backend) -> None:
         """Prepare the table; the first use reads the facts."""
@@ -304,28 +307,30 @@ class FactIndex:
     def keys(
         self, words: str, *, kind: str | None = None, since: float = 0.0, histories: Collection[str] | None = None
     ) -> Iterator[list[str]]:
-        """Yield lists of at most `AT_ONCE` keys of facts, the newest first. The facts are of this `kind`, were
-        extracted at the time `since` or later, and belong to these `histories`. With `words`, only facts with one of
-        them are yielded, the best first and the newest first among equals."""
+        """Yield the record keys of facts, in lists of at most `AT_ONCE`, newest first.
+
+        The facts are of this `kind`, were extracted at the time `since` or later, and belong to these `histories`. With
+        `words`, only facts with one of them are yielded, best match first and newest first among equals.
+        """
         with self._lock:
             self._refresh()
         yielded = set[int]()
-        for most in (self.first, -1):  # first the best few, then all: -1 is no limit in SQL
+        for limit in (self.first, -1):  # first the best few, then all: -1 is no limit in SQL
             with self._lock:
-                ids = [one for one in self._ids(words, kind, since, histories, most) if one not in yielded]
+                ids = [one for one in self._ids(words, kind, since, histories, limit) if one not in yielded]
             yielded.update(ids)
             for start in range(0, len(ids), AT_ONCE):
                 yield self._keys_of(ids[start : start + AT_ONCE])
-            if len(ids) < most:
+            if len(ids) < limit:
                 return
 
     def store(self) -> None:
-        """Add the new facts to the table, and store it if they are many. Then no later search has to wait for that."""
+        """Add the new facts to the table, and store it if they are many, so that no later search waits for that."""
         with self._lock:
             self._refresh()
 
     def _keys_of(self, ids: Sequence[int]) -> list[str]:
-        """Return the keys of the facts `ids` that the table still has; an id is a fact's order number."""
+        """Return the record keys of the facts `ids` that the table still has; an id is a fact's order number."""
         sql = "SELECT facts.id, name FROM facts JOIN places ON places.id = place WHERE facts.id IN "
         with self._lock:
             places = dict(self._table.execute(f"{sql}({','.join(map(str, ids))})"))
@@ -335,57 +340,57 @@ class FactIndex:
         self, words: str, kind: str | None, since: float, histories: Collection[str] | None, most: int
     ) -> list[int]:
         """Return the ids of at most `most` facts (-1: all), with the filters and in the order of `keys`."""
-        wanted = "kind = coalesce(?, kind) AND time >= ?"
+        condition = "kind = coalesce(?, kind) AND time >= ?"
         values: tuple[object, ...] = (kind, since)
         if histories is not None:
             every = self._table.execute("SELECT id, name FROM places")
             places = (str(one) for one, name in every if history_key(name.partition("/")[2]) in histories)
-            wanted += f" AND place IN ({','.join(places)})"
-        chosen, order, terms = f"FROM facts WHERE {wanted}", "id DESC", asked_terms(words)
+            condition += f" AND place IN ({','.join(places)})"
+        source, order, terms = f"FROM facts WHERE {condition}", "id DESC", asked_terms(words)
         if words.strip() and not terms:
             return []
         if terms:  # ranks only matches that are wanted; ``ORDER BY rank`` would rank and sort all of them
-            chosen = f"FROM texts CROSS JOIN facts ON id = texts.rowid WHERE {wanted} AND texts MATCH ?"
+            source = f"FROM texts CROSS JOIN facts ON id = texts.rowid WHERE {condition} AND texts MATCH ?"
             order, values = "bm25(texts), id DESC", (*values, terms)
-            if most > 0 and kind is None and since <= 0.0 and histories is None and (few := self._seldom(terms)):
-                chosen += " AND +texts.rowid IN (SELECT rowid FROM texts WHERE texts MATCH ?)"  # +: match by match
-                values = (*values, few)
-        sql = f"SELECT id {chosen} ORDER BY {order} LIMIT ?"
+            if most > 0 and kind is None and since <= 0.0 and histories is None and (rare := self._rare_terms(terms)):
+                source += " AND +texts.rowid IN (SELECT rowid FROM texts WHERE texts MATCH ?)"  # +: match by match
+                values = (*values, rare)
+        sql = f"SELECT id {source} ORDER BY {order} LIMIT ?"
         return [one for (one,) in self._table.execute(sql, (*values, most))]
 
-    def _seldom(self, terms: str) -> str:
-        """Return the query for the uncommon words of `terms` if these alone find `first` facts; else an empty text."""
+    def _rare_terms(self, terms: str) -> str:
+        """Return the query for only the rare words of `terms`, if these find `first` facts; else an empty text."""
 
-        def count(some: str) -> int:
-            return int(self._table.execute("SELECT count(*) FROM texts WHERE texts MATCH ?", (some,)).fetchone()[0])
+        def count(query: str) -> int:
+            return int(self._table.execute("SELECT count(*) FROM texts WHERE texts MATCH ?", (query,)).fetchone()[0])
 
         every = terms.split(" OR ")
-        seldom = [term for term in every if count(term) <= self.common]
-        some = " OR ".join(seldom)
-        return some if 0 < len(seldom) < len(every) and count(some) >= self.first else ""
+        rare = [term for term in every if count(term) <= self.common]
+        rare_query = " OR ".join(rare)
+        return rare_query if 0 < len(rare) < len(every) and count(rare_query) >= self.first else ""
 
     def _refresh(self) -> None:
-        """Add the store's new facts to the table, and remove deleted ones; store it again if many facts are new."""
+        """Add the store's new facts to the table and remove deleted ones; store the table if many facts are new."""
         with self._backend.transaction():
             parts = self._backend.keys(INDEXED)
             if parts != self._parts:
-                self._open(parts)
+                self._load_table(parts)
             kind = RECENT if self._is_stored else "fact/"
             keys = {order_of(key): key.replace(kind, "fact/", 1) for key in self._backend.keys(kind)}
             if not (self._is_stored or self._added <= keys.keys()):  # another process deleted facts
-                self._open([])
+                self._load_table([])
             new = [key for order, key in keys.items() if order not in self._added]
             for start in range(0, len(new), READ_AT_ONCE):
                 self._add(new[start : start + READ_AT_ONCE])
         if len(self._added) > self.most_recent:
-            self._keep(parts)
+            self._store_table(parts)
 
     def __del__(self) -> None:
         """Close the table."""
         self._table.close()
 
-    def _open(self, parts: Sequence[str]) -> None:
-        """Replace the table by the stored one, with the record keys `parts`, or by an empty one if that is damaged."""
+    def _load_table(self, parts: Sequence[str]) -> None:
+        """Replace the table by the stored one, in the records `parts`, or by an empty one if that is damaged."""
         bodies = self._backend.get(parts)
         whole = b"".join(bodies[part] for part in parts if part in bodies)
         self._table.close()
@@ -415,9 +420,9 @@ class FactIndex:
         run("INSERT INTO texts (rowid, words) VALUES (?, ?)", texts)
         self._table.execute("COMMIT")
 
-    def _keep(self, parts: Sequence[str]) -> None:
-        """Store the table in place of the records `parts`, unless a fact was forgotten or another process stored its
-        own table meanwhile."""
+    def _store_table(self, parts: Sequence[str]) -> None:
+        """Store the table in place of the records `parts`. Not if a fact was deleted, or another process stored its own
+        table, meanwhile."""
         whole = self._table.serialize()
         with self._backend.transaction(write=True):
             existing = set() if self._is_stored else set(map(order_of, self._backend.keys("fact/")))
@@ -433,4 +438,5 @@ class FactIndex:
 
 
 def _digest(whole: bytes) -> str:
+    """Return the digest of a stored table."""
     return blake2b(whole, digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""SQLite file of the store: durable commits, one connection a process, readable by its owner only."""
+"""Store in an SQLite file that only its owner can read: commits are on disk at once, one connection a process."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from applier.store.backend import VERSION_TABLE, SqlBackend
 from planner.errors import StoreDamaged, StoreError, StoreReplaced
 
 Identity = tuple[int, int]
-"""Device and inode of a file, independent of its name."""
+"""Device number and inode of a file, which stay the same if the file is renamed."""
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
-"""Modes of new folders and files: for their owner alone."""
+"""Permissions of new folders and files: for their owner alone."""
 
 _BUSY = "SQLITE_BUSY", "SQLITE_LOCKED"
-"""Names of the errors that another process causes."""
+"""Names of the errors for a file that another process has locked."""
 _CURES = {
     **dict.fromkeys(_BUSY, "another process is writing to it and did not finish in time; try again"),
     "SQLITE_FULL": "the disk is full; free some space",
@@ -30,19 +30,19 @@ _CURES = {
     "SQLITE_NOTADB": "not a store of this program; give another file",
     "SQLITE_IOERR": "the disk failed or is full",
 }
-"""Problem and cure by the name of SQLite's error."""
+"""Problem and remedy, by the name of SQLite's error."""
 _NO_MEMORY = "it asks for more memory than there is; if that stays, it is damaged: restore it from a backup"
 _NO_ROOM = "SQLITE_FULL", "SQLITE_IOERR"
-"""Names of the errors of a full disk."""
+"""Beginnings of the names of errors for a full disk."""
 _RETRY_SECONDS = 0.01
 _BESIDE = "-wal", "-shm", "-journal"
-"""Suffixes of the files that SQLite creates next to a database and writes without checks."""
+"""Suffixes of the files that SQLite creates next to a database. It would follow a link at their place."""
 _UNREADABLE = "Could not decode to UTF-8"
-"""Text of the driver's error, without a code, for damaged text."""
+"""Text of the driver's error for damaged text, which has no error code."""
 
 
 class SqliteBackend(SqlBackend):
-    """SQLite in the store's configuration: WAL and FULL for durability, no memory map (its version may be old)."""
+    """SQLite database with settings that survive a power failure: a write-ahead log, and full synchronization."""
 
     placeholder = "?"
     begin_read = "BEGIN"
@@ -50,19 +50,19 @@ class SqliteBackend(SqlBackend):
     tables_sql = "SELECT name FROM sqlite_master WHERE type = 'table'"
     size_sql = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
     errors = (sqlite3.Error, UnicodeDecodeError, MemoryError)
-    """Errors of the driver; a damaged file may also cause `UnicodeDecodeError` or, by a false length, `MemoryError`."""
+    """Exceptions of the driver. A damaged file may cause `UnicodeDecodeError` or, by a wrong length, `MemoryError`."""
 
     def __init__(self, path: Path, busy_timeout_seconds: float) -> None:
-        """Create the file at `path` if there is none; wait `busy_timeout_seconds` for other processes."""
-        self._identity = _prepared(path)
+        """Create the file at `path` if there is none. `busy_timeout_seconds`: longest wait for other processes."""
+        self._identity = _created_and_checked(path)
         self._path = path.resolve()
         self._timeout = busy_timeout_seconds
         self._is_alone = False
         super().__init__(str(self._path))
 
     def connect(self) -> sqlite3.Connection:
-        """Return a new connection. On a full disk, return one that excludes all others, as only such a one can read; it
-        is closed after one transaction."""
+        """Return a new connection. On a full disk, this is one that excludes all others, as only such a connection can
+        read then; it is closed after one transaction."""
         self._is_alone = False
         try:
             return self._opened()
@@ -88,7 +88,7 @@ class SqliteBackend(SqlBackend):
 
     @contextmanager
     def _connected(self) -> Iterator[None]:
-        """Run the block with a connection, which is closed afterwards if it excludes all others."""
+        """Run the block with a connection; close it afterwards if it excludes all others."""
         with super()._connected():
             try:
                 yield
@@ -97,7 +97,7 @@ class SqliteBackend(SqlBackend):
                     self.disconnect()
 
     def check(self) -> None:
-        """Raise a StoreReplaced if the file was removed, as later writes to it would be lost."""
+        """Raise a StoreReplaced if the file was removed or replaced, because later writes to it would be lost."""
         try:
             status = _stat(self._path)
         except StoreError as error:
@@ -110,7 +110,7 @@ class SqliteBackend(SqlBackend):
         self.rows("CREATE TABLE records (key TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID")
 
     def _configure(self, connection: sqlite3.Connection) -> None:
-        """Set the connection's journal and durability; wait for other processes that change the journal."""
+        """Set the connection's log and durability, waiting for other processes that change the log."""
         deadline = time.monotonic() + self._timeout
         while True:
             try:
@@ -124,7 +124,7 @@ class SqliteBackend(SqlBackend):
             connection.execute(f"PRAGMA {pragma}")
 
     def explain(self, error: Exception) -> StoreError:
-        """Return a `StoreDamaged` for an `error` that a damaged file causes, and a `StoreError` for another one."""
+        """Return a `StoreDamaged` for an `error` of a damaged file, and a `StoreError` for any other."""
         name = "_".join(str(getattr(error, "sqlite_errorname", "")).split("_")[:2])
         if name == "SQLITE_CORRUPT" or isinstance(error, UnicodeDecodeError) or _UNREADABLE in str(error):
             return StoreDamaged(f"{self.place}: the file is damaged ({error}); restore it from a backup")
@@ -133,11 +133,11 @@ class SqliteBackend(SqlBackend):
         return StoreError(f"{self.place}: {_CURES.get(name, error)}")
 
     def damages(self) -> list[str]:
-        """Return the findings of SQLite's own check."""
+        """Return the problems that SQLite's own check finds."""
         return [str(problem) for (problem,) in self.rows("PRAGMA integrity_check") if problem != "ok"]
 
     def flush(self) -> list[str]:
-        """Rewrite the file and empty its log: ``secure_delete`` does not reach bytes moved within a page."""
+        """Rewrite the file and empty its log, because deleted bytes may remain within a page; see `Backend.flush`."""
         left = []
         with self._connected():
             try:
@@ -154,8 +154,8 @@ class SqliteBackend(SqlBackend):
         return left
 
 
-def _prepared(path: Path) -> Identity:
-    """Create the file if it does not exist; return its identity."""
+def _created_and_checked(path: Path) -> Identity:
+    """Create the file if it does not exist, check that it is safe to use, and return its identity."""
     try:
         _make_private_file(path)
     except (OSError, ValueError) as error:
@@ -166,16 +166,14 @@ def _prepared(path: Path) -> Identity:
     if os.name == "posix" and os.geteuid() not in (0, status.st_uid):
         raise StoreError(f"{path}: the file belongs to another user, who could read it: give another file")
     for ending in ("", *_BESIDE):
-        _refuse_linked(Path(f"{path.resolve()}{ending}"))
+        _check_not_linked(Path(f"{path.resolve()}{ending}"))
     return status.st_dev, status.st_ino
 
 
 def _make_private_file(path: Path) -> None:
-    """Create an empty file, and its folders, for the owner alone.
-
-    An existing file keeps its mode and is not opened: closing it would release every lock that the process holds on it
-    (POSIX; "How To Corrupt An SQLite Database File", 2.2).
-    """
+    """Create an empty file and its folders, which only their owner may read. An existing file keeps its mode and is not
+    opened: closing it would release every lock that the process holds on it (POSIX; "How To Corrupt An SQLite Database
+    File", 2.2)."""
     for folder in [folder for folder in reversed(path.parents) if not folder.is_dir()]:
         folder.mkdir(FOLDER_MODE, exist_ok=True)
     try:
@@ -185,12 +183,13 @@ def _make_private_file(path: Path) -> None:
 
 
 def _cause_of(error: Exception) -> str:
-    """Return the cause of an error, without the path."""
+    """Return the text of an error without the path."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def _refuse_linked(path: Path) -> None:
-    """Refuse a file with several names: a write to it changes another's file, and SQLite's logs depend on the name."""
+def _check_not_linked(path: Path) -> None:
+    """Raise a StoreError for a file with several names: writing would change another's file, and SQLite's logs depend
+    on the name."""
     with suppress(OSError):
         status = os.lstat(path)
         if stat.S_ISLNK(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1):
@@ -198,6 +197,7 @@ def _refuse_linked(path: Path) -> None:
 
 
 def _stat(path: Path) -> os.stat_result:
+    """Return the status of the file; raise a StoreError if there is none."""
     try:
         return path.stat()
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Originals, plans, facts, events and session states, exactly as they were saved, over any `Backend`.
+"""The store of original messages, plans, facts, events and session states, on any database (`Backend`).
 
 All methods may be called from several threads and processes at once. Content is on disk when the method that stores it
 returns; if it raises, nothing was stored.
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 from applier.store import records
 from applier.store.backend import Backend
 from applier.store.excerpt import Restored, SearchResult, find_matches, restored_part, with_other_turns
-from applier.store.forgetting import plans_of_nobody, remove_history
+from applier.store.forgetting import orphaned_plans, remove_history
 from applier.store.records import (
     NewRecord,
     SavedChain,
@@ -40,7 +40,7 @@ from applier.store.reference import (
     parse_key,
     parse_reference,
 )
-from applier.store.search import FactIndex, index_is_due, notes_of_facts
+from applier.store.search import FactIndex, index_is_due, marks_of_new_facts
 from planner.errors import PlanRejected, ReferenceNotFound, StoreDamaged, StoreError
 from planner.placeholders import KEY_DIGITS, history_key
 from planner.plan import CompactionPlan, ExtractedFact, Finding
@@ -52,9 +52,9 @@ from planner.reading.secrets import NO_SECRETS, Secrets, redact
 _PLAN_ID = re.compile(rf"p([0-9a-f]{{{KEY_DIGITS},64}})")
 """Id of a plan: ``p`` and at least 32 hex digits; not the key of a history."""
 _FARTHEST_SECOND = 62_135_596_800
-"""Seconds from 1970 back to the year 1; times further away in either direction have no date."""
+"""Largest time, in seconds before or after 1970, that has a date."""
 _SUGGESTED = 3
-"""Number of turns that an error suggests when a search matches elsewhere."""
+"""Number of turns that an error suggests if a search matches only there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,48 +63,45 @@ class StoreSize:
 
     histories: int
     messages: int
-    """Number of distinct messages."""
+    """Number of different messages; one that several histories share counts once."""
     file_bytes: int
     """Size of its files on disk, including free pages."""
 
 
 class StoredFact(NamedTuple):
-    """Fact with the key of its history."""
+    """Fact (a decision, error, constraint, …) with the key of the history that contains it."""
 
     history_key: str
     fact: ExtractedFact
 
 
 class Origin(NamedTuple):
-    """Folder that a conversation worked in, and the time it was saved in seconds since the epoch; empty and 0 if
-    unknown."""
+    """Working folder of a conversation (empty if unknown), and the time it was saved, in seconds since the epoch (or
+    0)."""
 
     folder: str
     time: float
 
 
 EVENT_NAMES = ("session", "session_id", "history", "plan")
-"""Fields of an event that name sessions, histories and plans; their values are never redacted."""
+"""Fields of an event with ids of sessions, histories and plans, which are never taken for secrets."""
 
 
 class Store:
-    """Store of originals, plans, facts, events and session states.
-
-    Every method raises a `StoreError` if the store fails, and `StoreDamaged` if stored content does not match its
-    digest.
-    """
+    """Store of originals, plans, facts, events and session states. Every method raises a `StoreError` if the store
+    fails, and `StoreDamaged` if stored content does not match its digest."""
 
     def __init__(
         self, backend: Backend, *, redact_originals: bool = False, clock: Callable[[], float] = time.time
     ) -> None:
-        """Use `backend` until `close`; with `redact_originals` no secret is stored. `clock` returns the time in seconds
-        since the epoch."""
+        """Use the database `backend` until `close`. With `redact_originals`, secrets are removed from all that is
+        stored. `clock` returns the time in seconds since the epoch."""
         self.backend, self.clock = backend, clock
         self._redacts = redact_originals
         self._open = True
 
     def save_history(self, history: History) -> str:
-        """Store every message of `history` exactly and return its key; the cost is that of new messages.
+        """Store every message of `history` exactly, and return the key of the history. Only new messages are written.
 
         The key is `history_key` of its digest, which ignores cache marks and whether a text is a string or a block. If
         another form of the same history has this digest, the key is made of the exact form: a key always restores the
@@ -113,38 +110,42 @@ class Store:
         return self.save_longer(history, SavedChain()).key
 
     def save_longer(self, history: History, known: SavedChain) -> SavedChain:
-        """Store `history` as `save_history` does, and return it as a saved chain, for the next call. If `history`
-        begins with the saved history `known`, that part is not read again."""
-        start, before = (len(known.messages), known.last) if known.begins(history) else (0, records.NOTHING)
-        new = enumerate(history.messages[start:], start)
-        contents = [self.stored_form(message, f"messages[{index}]") for index, message in new]
-        chain = [before, *records.chain_of(history, contents, before)]
-        last, size = chain[-1], sum(map(len, contents)) + (known.size_bytes if start else 0)
-        groups = dict.fromkeys((*(known.groups if start else ()), *(node.group for node in chain[1:] or chain)))
-        tip = last.digest if last.position else ""
+        """Store `history` as `save_history` does, and return a value that makes saving a longer one cheap. `known`:
+        such a value of an earlier call; if `history` begins with its messages, these are not read again."""
+        known_count, last_known = (len(known.messages), known.last) if known.begins(history) else (0, records.NOTHING)
+        new_messages = enumerate(history.messages[known_count:], known_count)
+        contents = [self.stored_form(message, f"messages[{index}]") for index, message in new_messages]
+        chain = [last_known, *records.chain_of(history, contents, last_known)]
+        last_node, size = chain[-1], sum(map(len, contents)) + (known.size_bytes if known_count else 0)
+        groups = dict.fromkeys((*(known.groups if known_count else ()), *(node.group for node in chain[1:] or chain)))
+        tip = last_node.digest if last_node.position else ""
         with self.backend.transaction():
-            saved = records.saved_history(self.backend, last.prefix, tip)
+            saved = records.saved_history(self.backend, last_node.prefix, tip)
         if saved is None or self._is_due(saved):
             with self.backend.transaction(write=True):
-                missing = records.missing_nodes(self.backend, chain if start else chain[1:])
-                is_forgotten = start > 0 and missing[:1] == [before]
+                missing = records.missing_nodes(self.backend, chain if known_count else chain[1:])
+                is_forgotten = known_count > 0 and missing[:1] == [last_known]
                 if not is_forgotten:
                     for node in missing:
                         _check_unchanged(history, node.position - 1)
-                    bodies = {f"message/{one.message}": pack(contents[one.position - 1 - start]) for one in missing}
+                    bodies = {
+                        f"message/{one.message}": pack(contents[one.position - 1 - known_count]) for one in missing
+                    }
                     self.backend.add({**bodies, **{node.key: b"" for node in missing}})
-                    used, turns = self.clock(), last.turn
-                    stored = StoredHistory("", "", last.prefix, tip, [*groups], last.position, turns, used, size)
+                    used, turns = self.clock(), last_node.turn
+                    count = last_node.position
+                    stored = StoredHistory("", "", last_node.prefix, tip, [*groups], count, turns, used, size)
                     saved = records.keep_history(self.backend, stored)
             if saved is None or is_forgotten:  # `known` is no longer stored: store that part again, too
                 return self.save_longer(history, SavedChain())
-        return SavedChain(saved.key, history.messages, last, tuple(groups), size)
+        return SavedChain(saved.key, history.messages, last_node, tuple(groups), size)
 
     def _is_due(self, history: StoredHistory) -> bool:
+        """Return True if the last recorded use of `history` is so long ago that a new record is due."""
         return self.clock() - history.used >= records.NOTED_SECONDS
 
     def note_use(self, history_key: str) -> None:
-        """Record that a conversation continues, so that `collect_garbage` keeps it; writes at most once an hour."""
+        """Record that a conversation continues, so that `collect_garbage` keeps it; write at most once an hour."""
         with self.backend.transaction():
             is_due = self._is_due(find_history(self.backend, history_key))
         if is_due:
@@ -153,12 +154,12 @@ class Store:
                 records.keep_history(self.backend, replace(history, used=self.clock()))
 
     def stored_form(self, value: object, place: str) -> bytes:
-        """Return `value` as JSON, without secrets if the store redacts them; `place` names it in errors."""
+        """Return `value` as JSON, without secrets if this store removes them; `place` names it in errors."""
         exact = encode(value, place)
         return encode(redact(json.loads(exact)), place) if self._redacts else exact
 
     def load_history(self, key: str) -> History:
-        """Return the history saved under `key`: ``h`` and 8 to 64 hex digits, or the full digest.
+        """Return the history saved under `key`: ``h`` and hex digits, or the full digest.
 
         Raises:
             ReferenceNotFound: no history, or more than one, has that key.
@@ -169,7 +170,7 @@ class Store:
         return read_history(messages)
 
     def load_turn(self, reference: str, within: Sequence[str] | None = None) -> tuple[str, list[Message]]:
-        """Return the full reference and the exact messages of a turn.
+        """Return the full name (``h1a2b3c4d:t12``) and the exact messages of a turn.
 
         `reference` is ``h1a2b3c4d:t12``, or ``t12`` in a store with one conversation. `within` are the keys of the
         histories that the reader may see, as in `restore`.
@@ -211,6 +212,7 @@ class Store:
             raise StoreDamaged(f"plan {plan_id} is of another version of this program: {error}") from None
 
     def _plan_key(self, plan_id: str) -> str:
+        """Return the record key of the plan with this id, or raise `ReferenceNotFound`."""
         match = _PLAN_ID.fullmatch(plan_id.strip())
         keys = self.backend.keys(f"plan/{match[1]}") if match else []
         if not match or not keys:
@@ -219,28 +221,29 @@ class Store:
         return keys[0]
 
     def plans(self, history_key: str) -> tuple[str, ...]:
-        """Return the ids of the plans for a history or for a prefix of it, oldest first."""
+        """Return the ids of the plans for a history or for a beginning of it, oldest first."""
         with self.backend.transaction():
             _, prefixes = self._with_prefixes(history_key)
             plans = plan_keys(self.backend)
         return tuple(_plan_id(plan.digest) for plan in plans if plan.prefix in prefixes)
 
     def save_facts(self, facts: Sequence[ExtractedFact], history_key: str, secrets: Secrets = NO_SECRETS) -> None:
-        """Store `facts` of a saved history, each once. Likely secrets, and the known `secrets`, are removed first."""
+        """Store the `facts` that were extracted from a saved history, each once. Likely secrets, and the known
+        `secrets`, are removed first."""
         plain = redact([fact.model_dump(mode="json") for fact in facts], secrets)
         contents = [encode(fact, "fact") for fact in plain]
         with self.backend.transaction(write=True):
             history = find_history(self.backend, history_key)
             place = f"fact/{history.groups[-1]}/{history.prefix}/"
             new = records.add_in_order(self.backend, (NewRecord(place, content) for content in contents))
-            self.backend.add(notes_of_facts(new))
+            self.backend.add(marks_of_new_facts(new))
             is_due = index_is_due(self.backend)
         if is_due:
             with suppress(StoreError):  # then the next search stores the index
                 FactIndex(self.backend).store()
 
     def facts(self, history_key: str) -> tuple[ExtractedFact, ...]:
-        """Return the facts of a history and of every prefix of it, oldest first."""
+        """Return the facts of a history and of every beginning of it, oldest first."""
         with self.backend.transaction():
             history, prefixes = self._with_prefixes(history_key)
             keys = [key for group in history.groups for key in self.backend.keys(f"fact/{group}/")]
@@ -250,9 +253,11 @@ class Store:
     def find_facts(
         self, words: str = "", *, kind: str | None = None, since: float = 0.0, histories: Collection[str] | None = None
     ) -> Iterator[StoredFact]:
-        """Yield the facts of this `kind` that were extracted at the time `since` or later, the newest first.
-        `histories` are the keys of the histories to search; None means all. With `words`, only facts that contain one
-        of them are yielded, the best match first."""
+        """Yield the facts of this `kind` that were extracted at the time `since` or later, newest first.
+
+        `histories`: keys of the histories to search; None means all. With `words`, only facts that contain one of them
+        are yielded, the best match first.
+        """
         for record_keys in self._fact_index.keys(words, kind=kind, since=since, histories=histories):
             with self.backend.transaction():
                 contents = read(self.backend, record_keys)
@@ -261,23 +266,25 @@ class Store:
 
     @lazy_property
     def _fact_index(self) -> FactIndex:
+        """Search table for the facts, made when it is first needed."""
         return FactIndex(self.backend)
 
     def _with_prefixes(self, history_key: str) -> tuple[StoredHistory, set[str]]:
-        """Return the saved history, and the digests of all its prefixes; the longest prefix is the history itself."""
+        """Return the saved history, and the digests of all its beginnings, the whole included."""
         history = find_history(self.backend, history_key)
         return history, {history.prefix, *(node.prefix for node in read_chain(self.backend, history))}
 
     def record_event(self, event: Mapping[str, Any]) -> None:
-        """Store `event` with secrets redacted, except in `EVENT_NAMES`. It has a ``time`` (seconds since the epoch) and
-        may have a ``session``."""
+        """Store `event`, without secrets in fields other than `EVENT_NAMES`. It must have a ``time`` (seconds since the
+        epoch) and may have a ``session``."""
         names = {name: event[name] for name in EVENT_NAMES if name in event}
         place, content = event_place(event), encode({**redact(dict(event)), **names}, "event")
         with self.backend.transaction(write=True):
             self.backend.add({f"{place}{next_order(self.backend)}": pack(content)})
 
     def events(self, session: str | None = None, *, since: float = 0.0) -> tuple[dict[str, Any], ...]:
-        """Return the events, of one session or of all, from the time `since` on, in the order of recording."""
+        """Return the events, of one session or of all, from the time `since` on, in the order in which they were
+        stored."""
         with self.backend.transaction():
             keys = self.backend.keys("event/" if session is None else f"event/{to_json(session)}/")
             contents = read(self.backend, sorted(keys, key=order_of))
@@ -285,15 +292,13 @@ class Store:
         return tuple(event for event in events if event["time"] >= since)
 
     def set_state(self, name: str, value: Any) -> None:
-        """Store any JSON value under `name`, replacing the old one; None removes it.
-
-        A state with the key of a history as a value is forgotten with that history.
-        """
+        """Store any JSON value under `name`, in place of the old one; None removes it. A state with the key of a
+        history as a value is forgotten with that history."""
         self.change_state(name, lambda _: value)
 
     def change_state(self, name: str, change: Callable[[Any], Any]) -> Any:
-        """Replace the state `name` by the result of `change`, and return it. Other writers wait. `change` gets the
-        present state, or None if there is none; if it returns None, the state is removed."""
+        """Replace the state `name` by what `change` makes of it, and return the new one, while other writers wait.
+        `change` receives the present state, or None if there is none; if it returns None, the state is removed."""
         key = f"state/{to_json(name)}"
         with self.backend.transaction(write=True):
             value = change(next(map(json.loads, read(self.backend, [key]).values()), None))
@@ -321,8 +326,8 @@ class Store:
         return {json.loads(key.partition("/")[2]): json.loads(content) for key, content in contents.items()}
 
     def note_origin(self, history_key: str, folder: str, time: float) -> None:
-        """Record the `folder` of a conversation and the `time` it was saved, in seconds since the epoch. An empty
-        `folder` keeps the recorded one."""
+        """Record the working `folder` of a conversation, and the `time` it was saved in seconds since the epoch. An
+        empty `folder` leaves the recorded one."""
         known = folder or self.origin(history_key).folder
         self.set_state(f"origin:{history_key}", {"history": history_key, "folder": known, "time": time})
 
@@ -332,7 +337,7 @@ class Store:
         return Origin(str(noted.get("folder", "")), float(noted.get("time", 0.0)))
 
     def folders(self, history_keys: Collection[str]) -> dict[str, str]:
-        """Return the folder of each of these conversations; empty if unknown."""
+        """Return the working folder of each of these conversations, by key; empty if unknown."""
         noted = self.get_states([f"origin:{key}" for key in history_keys])
         return {key: str(noted.get(f"origin:{key}", {}).get("folder", "")) for key in history_keys}
 
@@ -352,7 +357,7 @@ class Store:
                 self.backend.remove([self._plan_key(history_key)])
             else:
                 remove_history(self.backend, find_history(self.backend, history_key))
-            orphans = [_plan_id(digest) for digest in plans_of_nobody(self.backend)]
+            orphans = [_plan_id(digest) for digest in orphaned_plans(self.backend)]
         left = self.flush()
         if orphans:
             problem = f"plans of histories that were never saved may speak of it: {', '.join(orphans)}"
@@ -368,7 +373,7 @@ class Store:
         max_characters: int | None = None,
         within: Sequence[str] | None = None,
     ) -> Restored:
-        """Return the content of `reference`: ``h1a2b3c4d:t12``, or ``t12`` in a store with one conversation.
+        """Return the original content of a turn: ``h1a2b3c4d:t12``, or ``t12`` in a store with one conversation.
 
         `lines` are the first and the last line to return. With `search`, only matching ones of them are returned,
         matched as in `Store.search`, but by words only if the text occurs in no turn of the history. `max_characters`
@@ -420,7 +425,7 @@ class Store:
         return [Finding(code="left", problem=problem) for problem in self.backend.flush()]
 
     def verify(self) -> list[Finding]:
-        """Recompute every digest and return the problems."""
+        """Recompute every digest, and return a finding for each damaged record."""
         return records.audit(self.backend)
 
     def size(self) -> StoreSize:
@@ -445,7 +450,7 @@ class Store:
 
 
 def _check_unchanged(history: History, index: int) -> None:
-    """Raise an error if the message at `index` changed since `history` was read, when its digest was computed."""
+    """Raise an error if the message at `index` was changed after `history` was read and its digest computed."""
     message, place = history.messages[index], f"messages[{index}]"
     short = with_places(message, [])  # a long text comes back from JSON as it is
     is_plain = message_digest(json.loads(encode(short, place))) == message_digest(short)
@@ -454,7 +459,7 @@ def _check_unchanged(history: History, index: int) -> None:
 
 
 def event_place(event: Mapping[str, Any]) -> str:
-    """Return the beginning of the key of `event`; raise a `StoreError` if its time is not valid."""
+    """Return the beginning of the record key of `event`; raise a `StoreError` if its time is not valid."""
     time = event.get("time")
     if not isinstance(time, int | float) or not abs(time) < _FARTHEST_SECOND:
         raise StoreError(f"event: 'time' has to be seconds since the epoch, found {type(time).__name__}")
@@ -462,4 +467,5 @@ def event_place(event: Mapping[str, Any]) -> str:
 
 
 def _plan_id(digest: str) -> str:
+    """Return the id of the plan with this digest."""
     return f"p{digest[:KEY_DIGITS]}"

@@ -30,7 +30,7 @@ from applier.store import Store, open_store
 from applier.store.listing import known_facts
 from applier.store.records import encode, next_order, pack
 from applier.store.reference import find_history
-from applier.store.search import FactIndex, notes_of_facts
+from applier.store.search import FactIndex, marks_of_new_facts
 from planner.plan import ExtractedFact, FactType
 from planner.reading.messages import read_history
 from tests.postgres_server import PostgresServer
@@ -128,7 +128,7 @@ def _put_in(store: Store, key: str, facts: list[ExtractedFact]) -> int:
         contents = [encode(fact.model_dump(mode="json"), "fact") for fact in facts]
         place = f"fact/{history.groups[-1]}/{history.prefix}"
         new = {f"{place}/{order:012}": pack(content) for order, content in enumerate(contents, first)}
-        store.backend.add({**new, **notes_of_facts(new)})
+        store.backend.add({**new, **marks_of_new_facts(new)})
     return sum(len(fact.content) for fact in facts)
 
 

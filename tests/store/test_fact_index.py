@@ -106,7 +106,7 @@ def test_a_table_that_was_read_before_something_was_forgotten_is_not_stored(tmp_
         list(index.keys("hen"))
         parts = stored_parts(store)
         store.forget(gone)
-        index._keep(parts)
+        index._store_table(parts)
         assert stored_parts(store) == []
 
 
