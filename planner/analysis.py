@@ -22,9 +22,6 @@ from planner.relevance import Occurrences, Relevance, line_relevance
 from planner.settings import ToolUse
 from planner.validity import CALL_RULES, check_messages
 
-_OPEN_ENDED = ("server_tool_use", "mcp_tool_use")
-"""Types of calls that the server runs, whose results may be in a later turn."""
-
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -88,9 +85,6 @@ class Analysis:
         time), do no further harm in a view, and some providers accept them.
         """
         problems: dict[str, str] = {}
-        turns = list(self.evidence.turns.values())[:-1]
-        if all(turn.once(_pairs_up, self.history) for turn in turns):
-            return problems
         owner = {at: turn for turn in self.history.turns for at in range(turn.start, turn.stop)}
         for violation in check_messages(self.history.messages, rules=CALL_RULES):
             turn = owner[violation.message]
@@ -102,13 +96,6 @@ class Analysis:
 def _turn_secrets(_turn: TurnEvidence, messages: Sequence[Message]) -> tuple[str, ...]:
     """Return the secrets in the `messages` of a turn, to be computed once a turn."""
     return secrets_in(messages)
-
-
-def _pairs_up(turn: TurnEvidence, history: History) -> bool:
-    """Return True if each call in `turn` has its result there and the reverse, whatever is around the turn."""
-    if any(block["type"] in _OPEN_ENDED for _, block in history.blocks_of(turn.turn)):
-        return False
-    return not any(one.refused for one in check_messages(history.messages_of(turn.turn), rules=CALL_RULES))
 
 
 def analyze(

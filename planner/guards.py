@@ -251,13 +251,14 @@ def _invention(turn: TurnEvidence, summary: str) -> str:
 
 def _guard_facts(evidence: Evidence, facts: Iterable[ExtractedFact]) -> tuple[tuple[ExtractedFact, ...], list[Finding]]:
     """Return the facts that their source turns support, and findings about the others."""
-    problems = [(fact, _fact_problem(evidence, fact)) for fact in facts]
-    findings = [
-        Finding(code="invented_fact", turn_id=fact.source, problem=problem, repair="left out")
-        for fact, problem in problems
-        if problem
-    ]
-    return tuple(fact for fact, problem in problems if not problem), findings
+    supported: list[ExtractedFact] = []
+    findings: list[Finding] = []
+    for fact in facts:
+        if problem := _fact_problem(evidence, fact):
+            findings.append(Finding(code="invented_fact", turn_id=fact.source, problem=problem, repair="left out"))
+        else:
+            supported.append(fact)
+    return tuple(supported), findings
 
 
 def _fact_problem(evidence: Evidence, fact: ExtractedFact) -> str:

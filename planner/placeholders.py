@@ -293,8 +293,11 @@ class _Entry:
         argument_line = next((line for line in arguments[:1] if line.number == first_number), None)
         yield self.call_line_with_outcome(call, argument_line, result)
         others = arguments if argument_line is None else arguments[1:]
-        lines = [line._replace(text=line_text(self.turn, line, self.evidence.root)) for line in others]
-        yield self.tool_lines([line for line in lines if line.text], self.turn.sides(call))
+        lines = list[Line]()
+        for line in others:
+            if text := line_text(self.turn, line, self.evidence.root):
+                lines.append(line._replace(text=text))
+        yield self.tool_lines(lines, self.turn.sides(call))
         outcome = self.turn.outcome_of(call)
         line_above = outcome if len(outcome) <= OUTCOME_CHARACTERS else None
         lines = [line for line in result if line.source != "user" and " ".join(line.text.split()) != line_above]

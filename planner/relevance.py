@@ -493,9 +493,9 @@ class KeptTexts:
         """Record a line by all its names, by their parts, and by its whole text; `owner`: see `add`."""
         self.add(tuple({*chain.from_iterable(map(parts_of, specifics_of(text))), one_line(text)}), text, owner)
 
-    def repeats_text(self, text: str, part: Part, owners: Collection[str] = ()) -> bool:
+    def repeats_text(self, text: str, part: Part) -> bool:
         """Return `repeats` for the names in `text`; a text without names repeats only an equal text."""
-        return self.repeats(specifics_of(text) or [one_line(text)], partial(str, text), part, owners)
+        return self.repeats(specifics_of(text) or [one_line(text)], partial(str, text), part)
 
 
 def one_line(text: str) -> str:

@@ -476,12 +476,11 @@ LOST_RESULT = "[The result of this call was lost before it was saved: whether th
 """Text in place of the result of a call that has none."""
 
 
-def answer_calls(messages: Sequence[Message], *, last: bool = True) -> list[Message]:
+def answer_calls(messages: Sequence[Message]) -> list[Message]:
     """Return `messages` with a note as the result of each call that has none, and results without a call as text.
 
     Results in an assistant's message move into a user's message after it, and a call with the id of an earlier one gets
-    another id. Messages that need no repair stay the same objects. `last`: False if calls at the end of the list may
-    still run; these get no notes.
+    another id. Messages that need no repair stay the same objects.
     """
     repaired, open_calls, known_ids, new_ids = list[Message](), list[str](), set[str](), dict[str, str]()
     for role, group in groupby(_with_results_by_users(messages), lambda message: str(message["role"])):
@@ -497,7 +496,7 @@ def answer_calls(messages: Sequence[Message], *, last: bool = True) -> list[Mess
             repaired += run
         answer = [block for message in run for block in blocks(message)] if role == "assistant" else []
         open_calls = [str(block.get("id")) for block in answer if block["type"] == "tool_use"]
-    return repaired + (_notes(open_calls) if last else [])
+    return [*repaired, *_notes(open_calls)]
 
 
 def _with_results_by_users(messages: Iterable[Message]) -> Iterator[Message]:
