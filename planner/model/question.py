@@ -344,9 +344,9 @@ def _effects_sentence(basis: QuestionBasis) -> str:
     memory, so that it does not write them again."""
     turn_ids = recorded_turns(basis.request, basis.least_tokens)
     if not turn_ids:
-        return "No effect of the list below is added by itself: write those that matter."
+        return "No effect is added by itself: write those that matter."
     since = f", since {turn_ids[-1]}" if len(turn_ids) > 1 else ""
-    return f"Added by themselves, outside of that limit: the newest {len(turn_ids)} effects of the list below{since}."
+    return f"Added by themselves, outside of that limit: the newest {len(turn_ids)} effects{since}."
 
 
 def _failures_sentence(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> str:

@@ -168,7 +168,7 @@ def test_the_question_counts_the_effects_that_have_room_beside_a_full_brief():
         smaller = QuestionBasis.of(replace(basis.request, target_tokens=target))
         (question,), _ = plan_questions(smaller, load_prompts())
         texts[target] = re.search(
-            r"of that limit: the newest (\d+) effects of the list below", question.values["sizes"]
+            r"of that limit: the newest (\d+) effects", question.values["sizes"]
         )
         assert texts[target] or target == 600
     few = int(texts[600][1]) if texts[600] else 0
