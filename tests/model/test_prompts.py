@@ -167,9 +167,7 @@ def test_the_question_counts_the_effects_that_have_room_beside_a_full_brief():
     for target in (600, 3_000):
         smaller = QuestionBasis.of(replace(basis.request, target_tokens=target))
         (question,), _ = plan_questions(smaller, load_prompts())
-        texts[target] = re.search(
-            r"of that limit: the newest (\d+) effects", question.values["sizes"]
-        )
+        texts[target] = re.search(r"of that limit: the newest (\d+) effects", question.values["sizes"])
         assert texts[target] or target == 600
     few = int(texts[600][1]) if texts[600] else 0
     assert few < int(texts[3_000][1]) <= 30
