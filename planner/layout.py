@@ -22,12 +22,12 @@ from planner.placeholders import (
     guide_text,
     history_key,
     line_numbers,
+    media_mark,
     note_parts,
     preview_text,
 )
 from planner.plan import Layout, TurnDecision
 from planner.reading.lazy import lazy_pattern
-from planner.reading.media import media_mark
 from planner.reading.messages import (
     THINKING,
     Block,

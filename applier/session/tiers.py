@@ -23,10 +23,10 @@ from applier.session.request import Gauge
 from planner.analysis import Analysis
 from planner.evidence.calls import CallKind
 from planner.guards import check_plan
-from planner.placeholders import clean, with_gaps
+from planner.placeholders import clean, media_mark, with_gaps
 from planner.plan import CompactionPlan, HistoryStamp, Provenance, Strategy, TurnDecision
 from planner.reading.lines import Line
-from planner.reading.media import MANY_IMAGES, Load, MediaLimits, media_mark, picture_load, pictures_in, source_data
+from planner.reading.media import MANY_IMAGES, Load, MediaLimits, picture_load, pictures_in, source_data
 from planner.reading.messages import Block, History, Turn, blocks, plain_message, readable_text
 from planner.settings import RESTORE_TOOL, PlanSettings, bare_tool_name
 

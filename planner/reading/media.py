@@ -1,8 +1,8 @@
 """Media in messages: images, documents, sound and films.
 
-Counts their tokens, reads their dimensions from their first bytes, and returns the marks that replace them in text.
-Knows how many media and bytes a provider accepts. A medium is recognised anywhere in JSON data: as a block, as a data
-URL, or as base64 next to its type. Reads only, fetches nothing.
+Counts their tokens, reads their dimensions from their first bytes, and knows how many media and bytes a provider
+accepts. A medium is recognised anywhere in JSON data: as a block, as a data URL, or as base64 next to its type. Reads
+only, fetches nothing.
 """
 
 from __future__ import annotations
@@ -45,8 +45,6 @@ _SEALED_NAME = re.compile(r"encrypted|signature|sealed")
 _TEXT_NAME = re.compile(r"text/|/json|/csv|/xml")
 _HINT_CHARACTERS = 100
 """Largest length of a text next to a medium that may name its type; a longer one is content."""
-_MARK_WORDS = {"container_upload": "file", "input_file": "file"}
-"""Word in the mark of a block, for types of blocks that are not such a word themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,24 +143,6 @@ def image_size(block: Block) -> tuple[int, int] | None:
     except (ValueError, struct.error, EOFError, OSError):
         return None
     return (width, height) if width > 0 and height > 0 else None
-
-
-def media_mark(block: Block) -> str:
-    """Return the mark of a block that text cannot show; empty for other blocks. Marks are ``[image 640x480]``,
-    ``[document report.pdf]``, ``[audio]`` and, for an uploaded file, ``[file file_1]``."""
-    kind, name = str(block.get("type")), block.get("title")
-    stream = _STREAM_NAME.search(kind)
-    if kind == "image":
-        size = image_size(block)
-        name = f"{size[0]}x{size[1]}" if size else ""
-    elif kind in ("container_upload", "file", "input_file"):
-        held = block.get("file") if isinstance(block.get("file"), dict) else block
-        name = field_of(held, "filename") or field_of(held, "file_id")
-    elif stream is None and kind != "document":
-        return ""
-    short = " ".join(name.split())[:60] if isinstance(name, str) else ""
-    word = stream[0] if stream else _MARK_WORDS.get(kind, kind)
-    return f"[{word} {short}]" if short else f"[{word}]"
 
 
 def visible_pages(block: Block) -> int:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.reading.media import media_mark
+from planner.placeholders import media_mark
 from planner.reading.tokens import TokenCounter
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (1200).to_bytes(4, "big") + (800).to_bytes(4, "big") + b"\x08\x02\0\0\0"

@@ -15,8 +15,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from planner.placeholders import clean
-from planner.reading.media import media_mark
+from planner.placeholders import clean, media_mark
 from planner.reading.messages import Block, Message, blocks
 
 IN_ROWS = ("text", "tool_use", "tool_result")
