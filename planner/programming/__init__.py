@@ -1,4 +1,4 @@
-"""Programming: shells, test runners, editors, git and files, as a field of `planner.evidence.turns`."""
+"""Programming, a kind of work (`Field`): reads calls of shells, test runners, editors and git, and the files' state."""
 
 from planner.evidence.turns import Field
 from planner.programming.coding_tools import read_tool

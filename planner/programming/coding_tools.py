@@ -1,8 +1,8 @@
-"""Tools of programming: shells, editors and patches.
+"""Reads what an agent's calls of programming tools do: shells, editors and patches.
 
-Reads the commands of a shell line, with their words, operators and the files that they change, by their words alone:
-runs nothing, expands nothing, and reads no script. Reads the kind and the files of a call, and recognises lines of code
-that define a function, type or constant.
+Splits a shell line into its commands, and finds the files that they change, by their words alone: it runs nothing,
+expands nothing, and reads no script. Finds the kind of a call and its files, and recognises lines of code that define a
+function, type or constant.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from planner.evidence.calls import Call, CallKind, CallReading, argument
 from planner.reading.lazy import lazy_pattern
 
 LINE_CHARACTERS = 4_096
-"""Number of first characters of a shell line that are read. Here-documents do not count."""
+"""Number of first characters of a shell line that are read, without its here-documents."""
 
 _OPENED = lazy_pattern(r"<<-?[ \t]{0,80}\\?(['\"]?)(\w{1,80})\1")
-"""Beginning of a here-document within a command: ``<<'EOF'``, ``<<\\EOF``."""
+"""Beginning of a here-document in a shell command: ``<<'EOF'``, ``<<\\EOF``."""
 _TOKEN = lazy_pattern(
     r"\d*[<>]&[\d-]+|(?<!\S)#[^\n]*|(?P<redirect>\d*(?:>>?|<<?<?)|&>>?)|(?P<operator>&&|\|\||\|&?|[;&\n])"
     r"|(?P<word>(?:'[^']*+'?|\"(?:[^\"\\]|\\.)*+\"?|\\.|[^\s'\"\\;|&<>()])++)",
     re.S,
 )
-"""Copy of an output, comment, redirection, operator or word as written: ``2>&1``, ``# x``, ``>``, ``&&``, ``"a b"``."""
+"""Next part of a shell line as written: a joined output (``2>&1``), comment (``# x``), redirection (``>``), operator
+(``&&``) or word (``"a b"``)."""
 _ASSIGNMENT = lazy_pattern(r"\w+=")
-"""Beginning of a word that sets a variable: ``A=1``."""
+"""Beginning of a shell word that sets a variable: ``A=1``."""
 _OPENING = frozenset({"{", "then", "do", "else", "if", "while"})
-"""Words of the shell before a command."""
+"""Keywords of the shell before a command."""
 _CLOSING = frozenset({"}", "done", "fi", "esac"})
-"""Words of the shell in place of a command."""
+"""Keywords of the shell that have the place of a command but run nothing."""
 
 _LOOKING = frozenset(
     (
@@ -46,61 +47,62 @@ _LOOKING = frozenset(
         "gh pr status",
     )
 )
-"""First words of commands that only read."""
+"""First words of shell commands that only read."""
 PREPARING = frozenset(
     (
         *("cd", "pushd", "popd", "echo", "printf", "sleep", "true", ":", "set", "export", "source", "kill", "pkill"),
         *("Set-Location", "Push-Location", "Write-Host", "Write-Output"),
     )
 )
-"""First words of commands before a line's main command: they change the folder, wait, end a program or print."""
+"""First words of shell commands that only prepare the main command of a line: they change the folder, wait, end a
+program or print."""
 _BEFORE_ACT = {"-C": 2, "-c": 2, "--no-pager": 1}
-"""Number of words of each option that git accepts before its subcommand."""
+"""Options that git accepts before its subcommand, each with the number of words it takes: two for ``-C ../app``."""
 _SENDING = frozenset({"-X", "--method", "-f", "-F"})
 """Options with which ``gh api`` may change something."""
 
 
 class PathChange(NamedTuple):
-    """Change of one file or folder."""
+    """Change of one file or folder by an agent."""
 
     path: str
-    """Path of the file; a path that may be that of a folder ends in a slash."""
+    """Path of the file or folder; it ends in a slash if it may be a folder."""
     how: str
     """Kind of change, in words: ``removed``, ``edited by a command``."""
 
 
 class Command(NamedTuple):
-    """One command of a line."""
+    """One command of a shell line: ``make test > log`` in ``cd app && make test > log``."""
 
     words: tuple[str, ...]
-    """Words as written, with quotes, the program first; at least one."""
+    """Words of the command as written, with quotes, the program first; at least one."""
     before: str
-    """Operator before the command: ``&&``, ``||``, ``|``, ``;`` or a line break; ``;`` for the first."""
+    """Operator before the command: ``&&``, ``||``, ``|``, ``;`` or a line break; ``;`` for the first command."""
     outputs: tuple[PathChange, ...]
-    """Files that receive its output."""
+    """Files to which the output of the command is redirected."""
     folder: str = ""
-    """Folder in which git runs: ``../app`` for ``git -C ../app log``; empty for the folder of the line."""
+    """Folder in which git runs: ``../app`` for ``git -C ../app log``; empty for the folder of the shell line."""
 
     def starts(self, *words: str) -> bool:
-        """Return True if the command begins with these words."""
+        """Return True if the command begins with `words`."""
         return self.words[: len(words)] == words
 
 
 class HereDocument(NamedTuple):
-    """Text that a command passes to a program: ``cat > a <<'EOF'`` up to ``EOF``."""
+    """Here-document of a shell command, a text that it passes to a program: ``cat > a <<'EOF'`` up to ``EOF``."""
 
     start: int
-    """Index of its ``<<`` in the command."""
+    """Index of the ``<<`` in the command."""
     stop: int
-    """Index after the line that ends it."""
+    """Index after the line that ends the document (``EOF``)."""
     beside: str
-    """Rest of the line on which it begins, after ``<<EOF``."""
+    """Text after ``<<EOF`` on the same line, which belongs to the command."""
     text: str
-    """Lines of the document, without the line that ends it."""
+    """Lines of the document, without the one that ends it."""
 
 
 def documents(command: str) -> Iterator[HereDocument]:
-    """Yield the here-documents in a command, in order; an unterminated one extends to the end."""
+    """Yield the here-documents in a shell command, in order; one without an end extends to the end of the command."""
     at = 0
     while opened := _OPENED.search(command, at):
         line_end = command.find("\n", opened.end())
@@ -112,7 +114,8 @@ def documents(command: str) -> Iterator[HereDocument]:
 
 
 def without_paging(command: str) -> str:
-    """Return a command without ``| tail``, ``| head`` and ``2>&1`` at its end: ``make`` for ``make 2>&1 | tail -9``."""
+    """Return a shell line without ``| tail``, ``| head`` and ``2>&1`` at its end, so that two runs of the same command
+    are equal: ``make`` for ``make 2>&1 | tail -9``."""
     command = command.rstrip()
     before, bar, last = command.rpartition("|")
     if bar and last.split()[:1] in (["tail"], ["head"]) and not {";", "&"} & {*last}:
@@ -121,25 +124,26 @@ def without_paging(command: str) -> str:
 
 
 def commands_of(line: str) -> tuple[Command, ...]:
-    """Return the commands of `line`, in order; operators in quotes or in a here-document are ignored.
+    """Split the shell line `line` at its operators into commands, in order. Operators in quotes or in a here-document
+    do not count.
 
-    Assignments before a program and words of the shell are left out: ``if A=1 make`` becomes ``make``.
+    Assignments before a program and keywords of the shell are left out: ``if A=1 make`` becomes ``make``.
     """
-    parts, at = [], 0
-    for one in documents(line) if "<<" in line else ():
-        parts += [line[at : one.start], "<<_", one.beside]
-        at = one.stop
-    bare = "".join([*parts, line[at:]])
-    return _parsed(bare.replace("\\\n", " ").strip()[:LINE_CHARACTERS])
+    pieces, at = [], 0
+    for document in documents(line) if "<<" in line else ():
+        pieces += [line[at : document.start], "<<_", document.beside]
+        at = document.stop
+    without_documents = "".join([*pieces, line[at:]])
+    return _parsed(without_documents.replace("\\\n", " ").strip()[:LINE_CHARACTERS])
 
 
 @lru_cache(maxsize=4_096)
 def _parsed(line: str) -> tuple[Command, ...]:
     commands: list[Command] = []
-    # parts of the present command, until an operator ends it
+    # words and outputs of the present command, until an operator ends it
     words: list[str] = []
     outputs: list[PathChange] = []
-    operator, redirect = ";", ""  # the operator before the command; a redirection without its file yet
+    operator, redirect = ";", ""  # the operator before the command; a redirection, until the next word names its file
     for token in chain(_TOKEN.finditer(line), _TOKEN.finditer("\n")):
         text = token.group()
         if token.lastgroup == "redirect":
@@ -154,27 +158,28 @@ def _parsed(line: str) -> tuple[Command, ...]:
             command_words = tuple(dropwhile(lambda word: word in _OPENING or _ASSIGNMENT.match(word), words))
             if command_words and command_words[0] not in _CLOSING:
                 commands.append(_without_git_options(Command(command_words, operator, tuple(outputs))))
-            operator = text if command_words else operator  # a line break after an operator separates nothing
+            operator = text if command_words else operator  # a line break right after ``&&`` separates nothing
             words, outputs, redirect = [], [], ""
     return tuple(commands)
 
 
 def _without_git_options(command: Command) -> Command:
-    """Return a command of git with its subcommand as second word and its folder; other commands unchanged."""
+    """Remove the options before git's subcommand, so that it is the second word: ``git log`` for ``git -C ../app log``,
+    with the folder ``../app``. Other commands stay the same."""
     if command.words[0] != "git":
         return command
-    rest, folder = command.words[1:], ""
-    while rest and rest[0] in _BEFORE_ACT:
-        count = _BEFORE_ACT[rest[0]]
-        folder = rest[1].strip("\"'") if rest[0] == "-C" and rest[1:] else folder
-        rest = rest[count:]
-    return command._replace(words=("git", *rest), folder=folder)
+    arguments, folder = command.words[1:], ""
+    while arguments and arguments[0] in _BEFORE_ACT:
+        count = _BEFORE_ACT[arguments[0]]
+        folder = arguments[1].strip("\"'") if arguments[0] == "-C" and arguments[1:] else folder
+        arguments = arguments[count:]
+    return command._replace(words=("git", *arguments), folder=folder)
 
 
 def is_looking(command: Command) -> bool:
-    """Return True for a command that only reads: ``git log``, ``gh api repos/a``; not ``git push``.
+    """Return True if a shell command only reads: ``git log``, ``gh api repos/a``; not ``git push``.
 
-    These are the commands in `_LOOKING`, and all with a subcommand that begins with ``show``, ``list`` or ``capture``.
+    It does if it is in `_LOOKING`, or if its subcommand begins with ``show``, ``list`` or ``capture``.
     """
     words = command.words[:3]
     if any(word.partition("-")[0] in ("show", "list", "capture") for word in words[1:]):
@@ -184,24 +189,24 @@ def is_looking(command: Command) -> bool:
 
 
 def last_run(commands: Sequence[Command]) -> list[Command]:
-    """Return the commands of a line that may have run last: one of them set the exit code of the line.
+    """Return the commands of a shell line that may have run last, one of which set the exit code of the line.
 
     For ``a; b | c && d`` these are ``c`` and ``d``, as ``d`` does not run if ``c`` fails. For ``a || b`` it is only
     ``b``.
     """
     last: list[Command] = []
-    for one in commands:
-        if one.before in ("|", "|&"):
-            last[-1:] = [one]
-        elif one.before == "&&":
-            last.append(one)
+    for command in commands:
+        if command.before in ("|", "|&"):
+            last[-1:] = [command]
+        elif command.before == "&&":
+            last.append(command)
         else:
-            last = [one]
+            last = [command]
     return last
 
 
 _NAME = lazy_pattern(r"(?!/dev/|/proc/)(?:[A-Za-z]:)?[\w./\\~@+-]{1,300}+(?<=\w)")
-"""File name: ``notes``, ``a/b.md``, ``C:\\a.md``; not ``/dev/null``, ``$out``, nor text in quotes."""
+"""File name or path: ``notes``, ``a/b.md``, ``C:\\a.md``; not ``/dev/null``, ``$out``, nor text in quotes."""
 FILE_ENDING = lazy_pattern(r"\.\w{1,12}$")
 _WRITTEN, _APPENDED = "written by a command", "appended to by a command"
 WITH_WORKTREE = "removed with its worktree"
@@ -210,32 +215,34 @@ _IN_PLACE = lazy_pattern(r"-[a-zA-Z\d]*i.*", re.S)
 
 
 def shell_changes(commands: Sequence[Command]) -> list[PathChange]:
-    """Return the changes of files by the `commands` of a line.
+    """Return the files that the `commands` of a shell line change, such as by ``> a.txt``, ``sed -i`` or ``rm``.
 
     Paths are relative to the folder in which the line runs. Names with variables or blanks are left out.
     """
     changes: list[PathChange] = []
     folder = ""
-    for one in commands:
-        if one.words[0] == "cd":
-            folder = _within(folder, one.words[1].strip("\"'")) if len(one.words) == 2 else "$"
-        copies = [PathChange(word, _WRITTEN) for word in one.words[1:] if one.words[0] == "tee" and word[0] != "-"]
-        outputs = [output for output in (*one.outputs, *copies) if _NAME.fullmatch(output.path)]
+    for command in commands:
+        words = command.words
+        if words[0] == "cd":
+            folder = _within(folder, words[1].strip("\"'")) if len(words) == 2 else "$"
+        copies = [PathChange(word, _WRITTEN) for word in words[1:] if words[0] == "tee" and word[0] != "-"]
+        outputs = [output for output in (*command.outputs, *copies) if _NAME.fullmatch(output.path)]
         changes += [PathChange(_within(folder, path), how) for path, how in outputs]
-        changes += [PathChange(_within(_within(folder, one.folder), path), how) for path, how in _changed(one)]
-        if one.words[0] in ("cp", "mv", "ditto", "install") and _is_file(one.words[-1]):
-            changes.append(PathChange(_within(folder, one.words[-1]), _WRITTEN))
-    # blanks are allowed, as a folder that the line goes to may have some
-    return [one for one in changes if _NAME.fullmatch(one.path.removesuffix("/").replace(" ", "_"))]
+        changes += [PathChange(_within(_within(folder, command.folder), path), how) for path, how in _changed(command)]
+        if words[0] in ("cp", "mv", "ditto", "install") and _is_file(words[-1]):
+            changes.append(PathChange(_within(folder, words[-1]), _WRITTEN))
+    # blanks are allowed here, because a folder after ``cd`` may have some
+    return [change for change in changes if _NAME.fullmatch(change.path.removesuffix("/").replace(" ", "_"))]
 
 
 def _is_file(word: str) -> bool:
-    """Return True for the name of a file, by its ending: ``a/b.md``; not ``a/b``, ``$out.md``."""
+    """Return True if `word` is the name of a file, by its ending: ``a/b.md``; not ``a/b``, ``$out.md``."""
     return _NAME.fullmatch(word) is not None and FILE_ENDING.search(word) is not None
 
 
 def _within(folder: str, path: str) -> str:
-    """Return `path` with `folder` before it; an absolute path or one on a drive unchanged."""
+    """Return `path`, which is relative to `folder`, with the folder before it. An absolute path, also one on a drive,
+    stays the same."""
     if path[1:2] == ":":
         return path
     joined = join(folder, path.removeprefix("./"))
@@ -244,23 +251,24 @@ def _within(folder: str, path: str) -> str:
     return f"{normpath(joined)}/" if path.endswith("/") else normpath(joined)
 
 
-def _changed(one: Command) -> list[PathChange]:
-    """Return the changes of the files among a command's words, also of words that are no names: of ``sed -i _ a.py``,
-    ``git checkout -- a.py`` and ``mv a b``; not of ``sed -n``, ``git checkout -b a`` and ``git rm --cached a``."""
-    words = one.words
+def _changed(command: Command) -> list[PathChange]:
+    """Return the changes of the files that a command names as arguments, as in ``sed -i _ a.py``, ``git checkout --
+    a.py`` and ``mv a b``; not in ``sed -n``, ``git checkout -b a`` and ``git rm --cached a``. The result may contain
+    words that are no file names, such as the script of ``sed``."""
+    words = command.words
     operands = tuple(word.strip("\"'") for word in words[1:])
     how = ""
     if words[0] in ("sed", "gsed", "perl") and any(map(_IN_PLACE.fullmatch, words[1:])):
         how, operands = "edited by a command", words[1:]
-    elif one.starts("git", "restore") and "--staged" not in words:
+    elif command.starts("git", "restore") and "--staged" not in words:
         how, operands = "restored by git", words[2:]
-    elif one.starts("git", "checkout") and (path_marks := {"--", "--theirs", "--ours"}.intersection(words)):
+    elif command.starts("git", "checkout") and (path_marks := {"--", "--theirs", "--ours"}.intersection(words)):
         how, operands = "restored by git", words[min(map(words.index, path_marks)) + 1 :]
-    elif operands and (words[0] == "mv" or one.starts("git", "mv")):
+    elif operands and (words[0] == "mv" or command.starts("git", "mv")):
         how, operands = "moved" if "$" in operands[-1] else f"moved to {operands[-1]}", operands[:-1]
-    elif one.starts("git", "worktree", "remove"):
+    elif command.starts("git", "worktree", "remove"):
         how = WITH_WORKTREE
-    elif (one.starts("rm") or one.starts("git", "rm")) and "--cached" not in words:
+    elif (command.starts("rm") or command.starts("git", "rm")) and "--cached" not in words:
         how = "removed"
     if not how:
         return []
@@ -280,19 +288,20 @@ _SHELL = lazy_pattern(r"bash|shell|exec|run|terminal|command|python", re.I)
 _PROCESS = lazy_pattern(r"stdin|(?:Bash|Shell|Process|Command|Task)_?Output", re.I)
 """Names of tools that continue a running command: ``write_stdin``, ``BashOutput``."""
 _LOOKS = frozenset({"view", "read", "open", "show", "list"})
-"""Commands of editors that change nothing."""
+"""Commands of editor tools that change nothing, such as ``view``."""
 PATCHED = lazy_pattern(r"^\*\*\* (Add|Update|Delete) File: (\S.*)(?:\n\*\*\* Move to: (\S.*))?$", re.M)
-"""File of a patch in Codex's form: ``*** Update File: src/a.ts``, with its new place if it is moved."""
+"""Line that names a file in a patch of Codex: ``*** Update File: src/a.ts``, with its new path if it is moved."""
 _PATCHING = {"Add": "written", "Update": "edited", "Delete": "removed"}
-"""Kind of change by its word in a patch."""
+"""Kind of change by the word before ``File:`` in a patch of Codex."""
 _LEAD = lazy_pattern(r"^(?:cd \S+ && )+(?=\S)")
-"""Changes of folder before another command: ``cd /srv/app && `` in ``cd /srv/app && npm test``."""
+"""Changes of folder before the main command: ``cd /srv/app && `` in ``cd /srv/app && npm test``."""
 _REMARK = lazy_pattern(r"//|/?\*|#(?!include)|--|<!--|\W*$")
-"""Beginning of a comment, or a line of marks alone: ``// Load it``, ``})``."""
+"""Beginning of a comment, or a line with marks alone: ``// Load it``, ``})``."""
 
 
 def read_tool(name: str, arguments: Mapping[str, Any], reading: CallReading) -> CallReading:
-    """Return `reading` with the kind, the command and the files of a call, and the arguments with its edited texts."""
+    """Add to `reading` what the knowledge of programming tools shows about a call: its kind, its command and files, and
+    which arguments hold the removed and added texts of an edit. `name`: name of the tool."""
     command = argument(arguments, _COMMANDS)
     commands = _commands_of_call(name, arguments, command)
     kind = _kind(name, command, commands, reading.kind)
@@ -314,40 +323,43 @@ def read_tool(name: str, arguments: Mapping[str, Any], reading: CallReading) -> 
 
 
 def _kind(name: str, command: str, commands: Sequence[Command], kind: CallKind) -> CallKind:
-    """Return the kind of a call; `kind`: the one by general signs. A shell line has the kind ``read`` if its main
-    command only reads and no command changes a file, else ``run``."""
+    """Return the kind of a call. `kind`: its kind by general signs, which is returned for an unknown tool.
+
+    A shell line has the kind ``read`` if its main command only reads and no command changes a file, else ``run``.
+    """
     if kind == "ask" or "kubectl" in name:  # its tools change a cluster, not the files that they read
         return "other" if kind == "write" else kind
     if _PROCESS.search(name):
         return "run"
     if commands:
-        first = next((one for one in commands if one.words[0] not in PREPARING), commands[0])
-        return "read" if is_looking(first) and not shell_changes(commands) else "run"
+        main = next((command for command in commands if command.words[0] not in PREPARING), commands[0])
+        return "read" if is_looking(main) and not shell_changes(commands) else "run"
     if kind == "other" and _SHELL.search(name):
         return "run"
     return "read" if kind == "write" and command in _LOOKS else kind
 
 
 def commands_in(call: Call) -> tuple[Command, ...]:
-    """Return the commands that a call runs in a shell; none if the tool runs code in another language."""
+    """Return the shell commands that `call` runs; none if its tool runs code in another language."""
     return _commands_of_call(call.name, call.input, call.command)
 
 
 def _commands_of_call(name: str, arguments: Mapping[str, Any], command: str) -> tuple[Command, ...]:
-    """Return the commands in the text `command` among the arguments of the tool `name`."""
+    """Return the shell commands in `command`, one of the `arguments` of the tool `name`; none if it is other code."""
     is_script = name == "exec" and command == arguments.get("input")  # Codex's tool, in place of a shell line
     is_shell = _SHELL.search(name) is not None and command != arguments.get("code")
     return commands_of(command) if command and is_shell and not is_script else ()
 
 
 def folder_of(call: Call) -> str:
-    """Return the absolute folder in which a call runs; empty if its arguments name none."""
+    """Return the absolute folder in which a call runs its command; empty if its arguments contain none."""
     folder = argument(call.input, _FOLDERS)
     return folder.rstrip("/") if folder.startswith("/") else ""
 
 
 def writes_of(call: Call) -> Mapping[str, str]:
-    """Return the kind of change, such as ``edited``, of each file that a call of an editor changes, by path.
+    """Return the files that a call of an editor or a patch changes, each with the kind of change: ``{"a.py":
+    "edited"}``.
 
     The result is empty for other calls, and for an address such as ``conflict://7``.
     """
@@ -355,17 +367,18 @@ def writes_of(call: Call) -> Mapping[str, str]:
         return {}
     if call.path and "\n" not in call.path:
         return {} if "://" in call.path else {call.path: "written" if call.reading.is_whole else "edited"}
-    patched = [one for text in call.input.values() if isinstance(text, str) for one in PATCHED.findall(text)]
-    return {path: f"moved to {to}" if to else _PATCHING[act] for act, path, to in patched}
+    patched = [match for text in call.input.values() if isinstance(text, str) for match in PATCHED.findall(text)]
+    return {path: f"moved to {new_path}" if new_path else _PATCHING[act] for act, path, new_path in patched}
 
 
 def edit_of(call: Call) -> tuple[str, str]:
-    """Return the text that an edit replaces, and the new text; each is empty if the call has no such argument."""
+    """Return the text that an edit replaces, and the new text. Each is empty if the call has no argument for it."""
     return argument(call.input, _OLD), argument(call.input, _NEW)
 
 
 def _tried(arguments: Mapping[str, Any], command: str) -> str:
-    """Return the first line that an edit adds, or else replaces; a comment only if there is no other line."""
+    """Return the first line that an edit adds, or if it adds none, replaces. It distinguishes several attempts on the
+    same file. A comment is returned only if there is no other line."""
     old, new = argument(arguments, _OLD), argument(arguments, (*_NEW, "patch", "content"))
     new = new or "\n".join(line[1:] for line in command.splitlines() if line[:1] == "+")
     old_lines = {"", *map(str.strip, old.splitlines())}
@@ -375,7 +388,8 @@ def _tried(arguments: Mapping[str, Any], command: str) -> str:
 
 
 def _changes_branch(command: Command) -> bool:
-    """Return True for a command that goes to another branch: ``git switch main``; not ``git checkout -- src/a.py``."""
+    """Return True if a command goes to another branch, so that the same reads may return something else after it:
+    ``git switch main``; not ``git checkout -- src/a.py``."""
     forms = (("git", "checkout"), ("git", "switch"), ("gh", "pr", "checkout"))
     return "--" not in command.words and any(command.starts(*words) for words in forms)
 
@@ -390,10 +404,10 @@ _DEFINITION = lazy_pattern(
 """Beginning of a function, type or constant of a module: ``func (s *Store) Save(``, ``export class Foo``, ``const
 LIMIT``; not ``return type(x)``, nor a ``const`` within a function."""
 _BEFORE_CODE = lazy_pattern(r"(?:\+|\s{0,8}\d{1,9}(?:→|\t| \| ))?")
-"""Mark of a viewer or a diff before a line of code: ``12→``, ``+``."""
+"""Text that a tool prints before a line of code: a line number (``12→``), or the ``+`` of a diff."""
 
 
 def defines(line: str) -> bool:
-    """Return True for a line that defines a function, type or constant."""
+    """Return True if `line` begins the definition of a function, type or constant."""
     before = _BEFORE_CODE.match(line)
     return _DEFINITION.match(line[before.end() :] if before else line) is not None

@@ -1,11 +1,11 @@
-"""Outcomes of commands, checks, edits and patches, and the lines that show why one failed.
+"""Finds out how commands, checks, edits and patches of an agent ended, and which lines show why one failed.
 
 The error flag and the exit code decide first. Then the verdict of a run decides: a printed line that reports whether it
 passed, by counts (``2 failed``) or words (``BUILD SUCCESS``). A search that exits with 1 because nothing matched did
 not fail. Words of failure in text that a call only read are no failure.
 
-Checks are commands that run a test, linter, type checker or build. Their last run is part of the record, and so are
-failed commands that passed later.
+Checks are commands that run a test, linter, type checker or build. There are statements on the last run of each check,
+and on failed commands that passed later, for the page of memory.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from planner.reading.lines import Statement, numbers_of
 Verdict = Literal["passed", "failed"]
 
 LINE_CHARACTERS = 400
-"""Number of characters at the beginning of a line that are searched for signs of success or failure."""
+"""Number of first characters of a printed line in which signs of success or failure are looked for."""
 HEAD_CHARACTERS = 40
-"""Largest length of the words before the counts of a run."""
+"""Largest length of the words before the counts in the last line of a run: ``Tests:`` in ``Tests: 2 failed``."""
 HEADING_WORDS = 6
-"""Number of words below which a line that ends in ":" is a heading, not a reason."""
+"""Number of words from which a line that ends in ":" may be the reason of a failure. A shorter one is a heading."""
 
 _ASKING = frozenset(
     (
@@ -51,12 +51,12 @@ _ASKING = frozenset(
         *("diff", "git diff", "cmp", "test", "["),
     )
 )
-"""Commands that ask a question: exit code 1 means "no" or that nothing matched."""
+"""Commands that ask a question. Their exit code 1 means "no" or that nothing matched, and is no failure."""
 _HIDING = frozenset({"|", "|&", "||", ";", "\n", "&"})
-"""Operators that keep a failure of the command before them out of the exit code of the line."""
+"""Shell operators after which the exit code of the line no longer shows whether the command before them failed."""
 
 _PREFIX = lazy_pattern(r"\s{0,8}(?:@?\w[\w./-]{0,80} [\w:-]{1,40}: |\[[\w:.-]{1,40}\] )")
-"""Name of a script, which some programs print before each of its lines: ``@app/core test:``, ``[lint:go]``."""
+"""Name of a script that some runners print before each line of its output: ``@app/core test:``, ``[lint:go]``."""
 _COUNT = lazy_pattern(
     r"\b(\d{1,9}) (?:(?!checks)[a-z]{1,20} )?(pass|fail|error|problem|issue)(?:ed|ing|e?s|ures?)?\b"
     r"(?! fixed|:? \(0 err)",
@@ -64,13 +64,13 @@ _COUNT = lazy_pattern(
 )
 """Count of tests or errors: ``12 passed``, ``1 test failed``; not ``12 errors fixed``, ``2 checks failing``."""
 _FAILED = lazy_pattern(r"[=\s]{0,12}(?:--- |[A-Z]{1,20} )?(?:FAIL|FAILED|ERROR)(?=\s(?!= )|$)")
-"""Report of failure at the beginning of a line: ``FAIL\\tpkg``, ``--- FAIL: TestA``; not ``FAILED = 3``."""
+"""Line by which a run reports its failure: ``FAIL\\tpkg``, ``--- FAIL: TestA``; not ``FAILED = 3``."""
 _PASSED = lazy_pattern(
     r"\s{0,8}(?:(?:PASS|OK|ok)(?=\s(?!= )|$)|BUILD SUCCESS|All \w+ pass|Exited with code 0$)"
     r"|.{0,80}\bno (?:issues|fixes)\b",
     re.I,
 )
-"""Report of success: ``ok  pkg 0.3s``, ``All checks passed!``, ``Success: no issues found``; not ``passed = 3``."""
+"""Line by which a run reports its success: ``ok  pkg 0.3s``, ``All checks passed!``; not ``passed = 3``."""
 _PASSED_TEST = lazy_pattern(r"\s{0,80}(?:\(pass\) |[✓✔√] |(?:--- )?PASS:? |ok \d|\S{1,200} PASSED)")
 """Line about a test that passed: ``✔ adds (3ms)``, ``--- PASS: TestA``, ``tests/test_a.py::test_b PASSED``."""
 _FAILED_TEST = lazy_pattern(
@@ -78,42 +78,45 @@ _FAILED_TEST = lazy_pattern(
 )
 """Line about a test that failed: ``--- FAIL: TestA``, ``✕ adds [2 ms]``; not ``× 2/13 checks failing``."""
 RAN_NOTHING = lazy_pattern(r"no tests? (?:to run|files|found|ran)|\b0 (?:tests?|runs|pass|passed|files)\b", re.I)
-"""Report of a run without tests, which is no success: ``ok app/a 0.3s [no tests to run]``."""
+"""Report that a run had no tests, which is no success: ``ok app/a 0.3s [no tests to run]``."""
 _EXIT = lazy_pattern(r"\bexit(?:ed|s)?(?: with)?(?: code| status)?\W{1,4}-?[1-9]", re.I)
-"""Report of an exit code other than 0: ``make: exit 2``, ``script "lint" exited with code 1``."""
+"""Report of an exit code other than 0 in an output: ``make: exit 2``, ``script "lint" exited with code 1``."""
 _NAMES_ERROR = lazy_pattern(
     r"\s{0,80}(?:[\w.]{0,80}(?:Error|ERROR|Exception|error|exception|fatal|panic)(?: ?\[\w{1,40}\])?: "
     r"(?!expect\()\S|[\w.]{1,80}(?:Error|Exception|Exit|Interrupt)$|E {3,12}\S|(?:EXECUTION )?TIMED OUT|Failed to "
     r"|CONFLICT |Diff in |Traceback |HTTP [45]\d\d: )"
 )
-"""Error with its name: ``KeyError: 'token'``, ``error[E0382]: borrow``, ``E   assert 1``; not ``raise KeyError``."""
+"""Error with its kind: ``KeyError: 'token'``, ``error[E0382]: borrow``, ``E   assert 1``; not ``raise KeyError``."""
 _LOCATED = lazy_pattern(
     r"\s{0,80}(?:\[[\w:.-]{1,40}\] |vet: )?[\w./\\@-]{1,200}[:(]\d{1,9}(?P<column>[:,]\d{1,9})?\)?:? {1,8}"
     r"(?!in \S{1,80}$|\+0x|\w{0,80}(?:Error|Exception)$|(?:\w{0,80}[Ww]arning|note|info)\b)[^\s:#]"
 )
-"""Message at a place in a file, as compilers, linters and test runners print it: ``file.go:12:3: reason``; not
-``file.go:1: : # package``, nor a frame of a stack, ``file.go:12 +0x1a0``. Searches print places without a column."""
+"""Message about a place in a file, as compilers, linters and test runners print it: ``file.go:12:3: reason``; not
+``file.go:1: : # package``, nor a stack frame, ``file.go:12 +0x1a0``. Searches print places, too, but without a column.
+"""
 _COMPLAINS = lazy_pattern(r"\s{0,80}(?!Expected)[\w./()-]{1,80}(?: \w{1,20} \d{1,9})?: (?!expect\()\S")
-"""Complaint of any program: ``rg: a: No such file``, ``bash: line 1: tsc: command not found``."""
+"""Error message that begins with the name of a program: ``rg: a: No such file``, ``bash: line 1: tsc: command not
+found``."""
 _DENIES = lazy_pattern(
     r"\s{0,80}(?:\(pass\)|[✓✔√⚠]|(?:--- )?PASS\b|ok\b|(?:warning|hint|info|debug|note)\d?\b|finished in \d)"
     r"|.{0,200}\b(?:0 (?:fail|error)|no (?:new )?(?:errors?|failures?|issues)|without errors?|as expected\b)"
     r"|\W*(?:(?:errors?|fatal|failed|failures?):?)?\W*$",
     re.I,
 )
-"""Line with a word of failure, but without failure: ``found no new issues``, ``warning: a.rs is never read``."""
+"""Line that reports no failure, even if it has a word of failure: ``found no new issues``, ``warning: a.rs is never
+read``."""
 _HEADS = lazy_pattern(r"\W*(?:error|fatal|failure|panic)s?(?: output)?:\s*$", re.I)
-"""Heading above the line with the reason: ``Error:``, ``Error output:``."""
+"""Heading above the line with the reason of a failure: ``Error:``, ``Error output:``."""
 _FRAME = lazy_pattern(
     r"\s{0,80}at \S|\s{0,80}\S{1,200}\.go:\d+ \+0x|created by |goroutine \d|\S{1,200}\((?:\{?0x|\.\.\.\))"
 )
-"""Frame of a stack: ``at run (a.js:3)``, ``goroutine 7``."""
+"""Stack frame of an error: ``at run (a.js:3)``, ``goroutine 7``."""
 _ECHO = lazy_pattern(r"(?:\[[\w:.-]{1,40}\] )?[$>] \S")
 """Command that a runner prints before it runs it: ``[lint:go] $ golangci-lint run``, ``> vitest run``."""
 _ABSENT = lazy_pattern(r"no such file or directory|no matches found|HTTP 404", re.I)
 _WORD = lazy_pattern(r"[^\W\d_]{2}")
 _MARKS = frozenset("#{}+-*|")
-"""Marks that begin a heading or a line of code or of a table."""
+"""Characters at the beginning of a line which show that it is a heading, code or a row of a table."""
 _DONE = lazy_pattern(
     r"\[[\w./-]{1,120} (?:\(root-commit\) )?[0-9a-f]{7,40}\] |\s{0,8}(?:\d+ files? changed|[✓✔√] |[A-Z][a-z]{2,20}ed\b"
     r"|HEAD is now|To )|.{0,300}https?://\S"
@@ -122,39 +125,41 @@ _DONE = lazy_pattern(
 
 
 class _Result:
-    """Result of one call, with its commands."""
+    """Result of one call of a programming tool, with the shell commands that the call ran."""
 
     def __init__(self, call: Call, statements: Sequence[Statement]) -> None:
         self.call, self.kind, self.commands = call, call.kind, commands_in(call)
         self.statements, self.printed = statements, printed_lines(statements)
-        self.verdict = cache(_verdict)  # lines are judged several times
+        self.verdict = cache(_verdict)  # each line is judged several times
 
     def is_flagged(self, code: int | None) -> bool:
-        """Return True if the error flag, an exit code or a status in JSON reports a failure."""
+        """Return True if the call reports a failure outside of its printed text: by the error flag, by the exit code
+        `code`, or by a status in JSON."""
         return self.call.is_error or bool(code) or reports_error(self.call)
 
     def shows_all(self) -> bool:
-        """Return True if the exit code of the line shows a failure of any of its commands."""
-        return _HIDING.isdisjoint([one.before for one in self.commands[1:]])
+        """Return True if the exit code shows a failure of any command of the shell line, as in ``a && b``; not in
+        ``a; b``."""
+        return _HIDING.isdisjoint([command.before for command in self.commands[1:]])
 
 
 class _Rank(Enum):
-    """Kinds of lines about a failure, from the most to the least informative."""
+    """Kinds of lines about a failure, the most informative first."""
 
     REASON = auto()
     FAILED_TEST = auto()
     WORDS = auto()
-    """Line that only has words of failure."""
+    """Line that has words of failure, but names neither an error nor a test."""
     EXIT_CODE = auto()
 
 
 def read_run(call: Call, result: Sequence[Statement], outcome: Outcome) -> Outcome:
-    """Return how a call of a programming tool ended.
+    """Find out how a call of a programming tool ended, and which lines of its `result` show it.
 
-    `outcome`: the outcome by general signs. It is returned for calls of other tools.
+    `outcome`: how it ended by general signs; it is returned for calls of other tools.
     """
-    is_ours = call.kind in ("run", "write") or call.command or call.path or not call.name
-    if not is_ours or outcome.status == "unanswered" or any(is_refusal(one.text) for one in result[:2]):
+    is_programming = call.kind in ("run", "write") or call.command or call.path or not call.name
+    if not is_programming or outcome.status == "unanswered" or any(is_refusal(line.text) for line in result[:2]):
         return outcome
     judged = _Result(call, result)
     verdict, counts = _verdict_of_run(judged)
@@ -175,92 +180,100 @@ def read_run(call: Call, result: Sequence[Statement], outcome: Outcome) -> Outco
 def _idle_lines(
     call: Call, result: Sequence[Statement], verdict: Verdict | None, counts: Sequence[Statement]
 ) -> tuple[int, ...]:
-    """Return the numbers of the lines of a run that add nothing to its outcome. These are all lines except `counts` if
-    the run passed, else those about passed tests."""
+    """Return the numbers of the lines of a run that add nothing to how it ended, so that they can be left out.
+
+    If the run passed, these are all lines except `counts`, those with its verdict; else the lines about passed tests.
+    """
     if call.kind != "run":
         return ()
-    idle = result if verdict == "passed" else [one for one in result if _PASSED_TEST.match(one.text)]
+    idle = result if verdict == "passed" else [line for line in result if _PASSED_TEST.match(line.text)]
     counted = numbers_of(counts)
     return tuple([number for number in numbers_of(idle) if number not in counted])
 
 
 def _has_failed(result: _Result, outcome: Outcome, verdict: Verdict | None) -> bool:
-    """Return True if a call failed; `verdict`: that of its run. The error flag or an exit code decides first. Without
-    them, a change, read or search failed if its tool complains."""
+    """Return True if a call failed. `verdict`: what the printed lines of a run report about it.
+
+    The error flag or an exit code decides first. Without them, a change, read or search failed if its tool prints an
+    error message.
+    """
     code = outcome.exit_code
-    if any(one.starts("git", "merge-tree") for one in result.commands) or _is_no(result, code):
+    if any(command.starts("git", "merge-tree") for command in result.commands) or _is_answer_no(result, code):
         return False
     if result.is_flagged(code) or (outcome.status == "failed" and result.kind != "run"):
         return True
     if result.kind == "write":
-        return any(_is_report(one.text) for one in result.printed[:1])
+        return any(_reports_failure(line.text) for line in result.printed[:1])
     if result.kind in ("read", "search"):
-        return any(not _is_absence(one.text) for one in _complaints(result, result.printed))
+        return any(not _is_absence(line.text) for line in _complaints(result, result.printed))
     return (result.kind == "run" or not result.call.name) and _has_run_failed(result, code, verdict)
 
 
 def _has_run_failed(result: _Result, code: int | None, verdict: Verdict | None) -> bool:
-    """Return True if a run failed that neither the error flag nor its exit `code` reports as failed: by its verdict, or
-    if the flag and the code show no success either, by lines that no successful command prints."""
+    """Return True if the printed lines of a run show that it failed, although neither the error flag nor its exit
+    `code` does. Its verdict decides. Without one, and if flag and code show no success either, a line that no
+    successful command prints is enough."""
     if result.call.is_report:
         return False
     if verdict is not None:
         return verdict == "failed"
-    hides_failure = any(one.before == "||" and one.words in (("true",), (":",)) for one in result.commands)
+    hides_failure = any(command.before == "||" and command.words in (("true",), (":",)) for command in result.commands)
     if (code == 0 and not hides_failure) or (result.call.is_no_error and result.shows_all()):
         return False
-    return any(_is_sign(one.text) and one.text.strip() not in result.call.command for one in result.printed)
+    return any(_is_sign(line.text) and line.text.strip() not in result.call.command for line in result.printed)
 
 
-def _is_report(text: str) -> bool:
-    """Return True for a line with words of failure outside of paths."""
+def _reports_failure(text: str) -> bool:
+    """Return True if the line `text` has words of failure, not counting those in paths such as ``src/error.py``."""
     words = " ".join(word for word in text[:LINE_CHARACTERS].split() if "/" not in word)
     return mentions_failure(words) and not _DENIES.match(text)
 
 
 def _is_sign(text: str) -> bool:
-    """Return True for a line that no successful command prints: an error by name or place, or a failed test."""
+    """Return True if no successful command prints the line `text`: it is about an error, with its kind or its place in
+    a file, or about a failed test."""
     located = _LOCATED.match(text)
     begins = (located and located["column"]) or _NAMES_ERROR.match(text) or _FAILED_TEST.match(text)
     return bool(begins) and not _DENIES.match(text)
 
 
 def _is_certain(result: _Result, outcome: Outcome, report: Sequence[Statement], counts: Sequence[Statement]) -> bool:
-    """Return True if a failure is certain. Words in a result, or an exit code without a reason, are not enough.
-    `report`: the lines that show the failure, see `_report`; `counts`: those with the verdict of a failed run."""
+    """Return True if a call surely failed. Words in a result, or an exit code without a reason, are not enough.
+    `report`: lines that show the failure, see `_report`; `counts`: lines with the verdict of a failed run."""
     code = outcome.exit_code
     if counts and not (code == 0 and result.shows_all()):
         return True
-    if code and (result.kind in ("read", "search") or any("--help" in one.words for one in result.commands)):
-        return any(not _is_absence(one.text) for one in _complaints(result, result.statements))
+    if code and (result.kind in ("read", "search") or any("--help" in command.words for command in result.commands)):
+        return any(not _is_absence(line.text) for line in _complaints(result, result.statements))
     if code:
         reasons = (_Rank.REASON, _Rank.FAILED_TEST)
-        return any(mentions_failure(one.text) or _rank(one.text, result) in reasons for one in report[:1])
+        return any(mentions_failure(line.text) or _rank(line.text, result) in reasons for line in report[:1])
     return result.is_flagged(code) or result.kind == "write" or (outcome.status == "failed" and result.kind != "run")
 
 
-def _is_no(result: _Result, code: int | None) -> bool:
-    """Return True if an exit code is an answer, not a failure. This is so for a stopped program, for a search that
-    found nothing, and for a read about which nothing complains."""
+def _is_answer_no(result: _Result, code: int | None) -> bool:
+    """Return True if the exit `code` is no sign of failure: the program was stopped, a search found nothing, or a read
+    ended without an error message."""
     if "\x03" in result.call.input.values():  # input that stops a program
         return True
     if not code:
         return False
     last, printed = last_run(result.commands), result.printed
-    only_looks = all(one.words[0] in PREPARING or is_looking(one) or _asks(one) for one in last)
+    only_looks = all(command.words[0] in PREPARING or is_looking(command) or _asks(command) for command in last)
     if code in (1, 123) and any(map(_asks, last)):  # 123: a command that GNU's xargs ran exited with 1 to 125
         return not printed or (only_looks and not _has_signs(result))
     if result.kind != "read" or not (printed or only_looks):
         return False
-    return not (_has_signs(result) or any(_is_report(one.text) for one in printed))
+    return not (_has_signs(result) or any(_reports_failure(line.text) for line in printed))
 
 
 def _has_signs(result: _Result) -> bool:
-    return any(_is_sign(one.text) for one in result.printed) or bool(_complaints(result, result.printed))
+    return any(_is_sign(line.text) for line in result.printed) or bool(_complaints(result, result.printed))
 
 
 def _asks(command: Command) -> bool:
-    """Return True for a search or comparison, also as an argument of ``xargs`` or ``find``: ``xargs -0 grep x``."""
+    """Return True if `command` is a search or comparison, for which exit code 1 means "no". ``xargs`` and ``find`` may
+    run it: ``xargs -0 grep x``."""
     words = command.words[:2] if command.words[0] == "git" else command.words
     if words[0] in ("xargs", "find"):
         return not _ASKING.isdisjoint(words)
@@ -268,32 +281,35 @@ def _asks(command: Command) -> bool:
 
 
 def _is_absence(text: str) -> bool:
-    """Return True for a report that the object of a read is missing: ``ls: a: No such file or directory``."""
+    """Return True if a reading program reports in the line `text` that a file or page does not exist, which answers the
+    call: ``ls: a: No such file or directory``."""
     program = text.strip().partition(":")[0].rpartition("/")[2]
     looks = program in ("zsh", "(eval)", "gh") or is_looking(Command((program,), "", ()))
     return looks and _ABSENT.search(text) is not None
 
 
 def _complaints(result: _Result, lines: Iterable[Statement]) -> list[Statement]:
-    """Return the lines in which a program of `call` or its shell complains: ``cat: a.py: No such file``."""
-    programs = {"fatal", "bash", "zsh", "sh", *(one.words[0] for one in result.commands)}
+    """Return the error messages among `lines` that begin with the name of a program which the call ran, or of the
+    shell: ``cat: a.py: No such file``."""
+    programs = {"fatal", "bash", "zsh", "sh", *(command.words[0] for command in result.commands)}
     complaints = []
     for line in lines:
-        program, _, rest = line.text.partition(":")
-        if rest.strip() and program.rpartition("/")[2] in programs:
+        program, _, message = line.text.partition(":")
+        if message.strip() and program.rpartition("/")[2] in programs:
             complaints.append(line)
     return complaints
 
 
 def _verdict(text: str) -> Verdict | None:
-    """Return the verdict of one line on a run, by its counts or its first words; None without one."""
+    """Return whether the printed line `text` reports that a run passed or failed, by counts (``2 failed``) or by its
+    first words (``PASS``); None if it reports neither."""
     text = text[:LINE_CHARACTERS]
     prefix = _PREFIX.match(text)
     bare = text[prefix.end() :] if prefix else text
     counts = [*_COUNT.finditer(bare)]
     head = bare[: counts[0].start()].strip(" =✔✓") if counts else ""
     if counts and _may_precede(head, counts[0][2].lower()):
-        if any(int(one[1]) for one in counts if one[2].lower() != "pass"):
+        if any(int(count[1]) for count in counts if count[2].lower() != "pass"):
             return "failed"
         return None if head.startswith(("✖", "✗", "×")) else "passed"
     if _FAILED.match(bare) or _EXIT.search(bare[:HEAD_CHARACTERS]):
@@ -302,36 +318,42 @@ def _verdict(text: str) -> Verdict | None:
 
 
 def _may_precede(head: str, counted: str) -> bool:
-    """Return True if `head` may be the words before the first count in the summary of a run, not in a sentence.
-    `counted`: the beginning of the counted word, such as ``fail`` or ``error``."""
+    """Return True if a line that begins with `head` before its first count may sum up a run, as ``Tests: 2 failed``
+    does, and is no sentence. `counted`: beginning of the word after the count, such as ``fail`` or ``error``."""
     if counted in ("pass", "fail"):
         return len(head) <= HEAD_CHARACTERS and len(head.split()) <= 2 and "error" not in head.lower()
     return head.strip("✖✗× ") in ("", "Found", "Summary:")
 
 
 def _verdict_of_run(result: _Result) -> tuple[Verdict | None, Sequence[Statement]]:
-    """Return the verdict of a run, that of its last line with one, and the last statements with this verdict. Other
-    calls have none, as counts in them are data. If any line reports a failure, the run failed unless the exit code is
-    known to be 0, as the line may be about the first of two commands."""
+    """Return whether a run passed or failed by its printed lines, and the last lines that report it.
+
+    The last line with a verdict decides. But if any line reports a failure and the exit code is not known to be 0, the
+    run failed, as that line may be about the first of two commands. Calls that run nothing have no verdict, as counts
+    in their results are data.
+    """
     is_run = result.kind == "run" and not result.call.is_report
-    judged = [(verdict, one) for one in result.printed if (verdict := result.verdict(one.text))] if is_run else []
+    judged = [(verdict, line) for line in result.printed if (verdict := result.verdict(line.text))] if is_run else []
     if not judged:
         return None, ()
     has_failure = any(verdict == "failed" for verdict, _ in judged)
-    of_run = "failed" if has_failure and exit_code(result.statements) != 0 else judged[-1][0]
-    lines = [one for verdict, one in judged if verdict == of_run]
-    counts = [one for one in lines if not RAN_NOTHING.search(one.text)] or lines
-    return of_run, counts[-OUTCOME_LINES:]
+    verdict_of_run = "failed" if has_failure and exit_code(result.statements) != 0 else judged[-1][0]
+    lines = [line for verdict, line in judged if verdict == verdict_of_run]
+    counts = [line for line in lines if not RAN_NOTHING.search(line.text)] or lines
+    return verdict_of_run, counts[-OUTCOME_LINES:]
 
 
 def _last_lines(result: _Result) -> Sequence[Statement]:
-    """Return the lines that show how a call without a verdict ended: all of a short result; reports of completed
-    actions or the last line of a run; the first line of a change, search or question."""
-    printed = result.printed or [one for one in result.statements if one.text.strip()]
+    """Return the lines that show how a call ended if it neither failed nor reports success.
+
+    They are all lines of a short result; of a run, the reports of completed actions, or else its last line; of a
+    change, search or question, the first line.
+    """
+    printed = result.printed or [line for line in result.statements if line.text.strip()]
     if len(printed) <= OUTCOME_LINES:
         return printed
     if result.kind == "run":
-        return [one for one in printed if _DONE.match(one.text)][-OUTCOME_LINES:] or printed[-1:]
+        return [line for line in printed if _DONE.match(line.text)][-OUTCOME_LINES:] or printed[-1:]
     return printed[:1] if result.kind in ("write", "search", "ask") else ()
 
 
@@ -339,7 +361,7 @@ def _last_lines(result: _Result) -> Sequence[Statement]:
 
 
 def _rank(text: str, result: _Result) -> _Rank | None:
-    """Return how much a line shows about a failure; None if it shows nothing."""
+    """Return what kind of information about a failure the line `text` has; None if it has none."""
     verdict, text = result.verdict(text), text[:LINE_CHARACTERS]
     if _DENIES.match(text) or _FRAME.match(text):
         return None
@@ -355,53 +377,54 @@ def _rank(text: str, result: _Result) -> _Rank | None:
 
 
 def _report(result: _Result, counts: Sequence[Statement]) -> list[Statement]:
-    """Return the statements that show how a call failed, the most informative first.
+    """Return the lines that show how a call failed, the most informative first.
 
-    `counts`: statements with the verdict of a failed run. A read or search is shown by complaints of its programs, a
-    change by one line. Other calls are shown by a reason and a failed test, then by further ones, or else by words of
-    failure. Exit codes and `counts` follow. If there is no reason, a line near the verdict takes its place.
+    For a read or search they are error messages of its programs, for a change one line. For other calls they are a
+    reason and a failed test, then further ones, or else lines with words of failure. Lines with exit codes and
+    `counts`, those with the verdict of a failed run, follow. Without a reason, a line near the verdict takes its place.
     """
     if result.kind in ("read", "search") and (complaints := _complaints(result, result.statements)):
         return complaints
     if result.kind == "write" and result.printed:
-        return ([one for one in result.printed if not _DENIES.match(one.text)] or result.printed)[:1]
+        return ([line for line in result.printed if not _DENIES.match(line.text)] or result.printed)[:1]
     ranked = _ranked(result)
     reasons, tests = ranked[_Rank.REASON], ranked[_Rank.FAILED_TEST]
     if tests:
         # the tested program may print lines that look like reasons, so only those with words of failure count
         reasons = sorted(filter(_gives_reason, reasons), key=partial(_distance, tests[0]))
     report = [*reasons[:1], *tests[:1], *reasons[1:], *tests[1:]] or ranked[_Rank.WORDS]
-    if not reasons and all(result.verdict(one.text) or one in tests for one in report):
+    if not reasons and all(result.verdict(line.text) or line in tests for line in report):
         report = list(dict.fromkeys([*tests, *_near_verdict(report, result), *report]))
     if counts and report and not mentions_failure(report[0].text):
-        report.insert(1, next((one for one in reversed(counts) if " " in one.text), counts[-1]))
-    filled = [one for one in result.statements if one.text.strip()]
+        report.insert(1, next((line for line in reversed(counts) if " " in line.text), counts[-1]))
+    filled = [line for line in result.statements if line.text.strip()]
     return list(dict.fromkeys([*report, *ranked[_Rank.EXIT_CODE], *counts]))[:REPORT_LINES] or filled[:1]
 
 
 def _ranked(result: _Result) -> dict[_Rank, list[Statement]]:
-    """Return the distinct printed lines that show something about a failure, by rank. Lines below a heading such as
-    ``Error:`` are the first reasons, then those that `_gives_reason` accepts."""
-    below_headings = {one.text.strip() for head, one in pairwise(result.printed) if _HEADS.match(head.text)}
+    """Return the distinct printed lines about a failure by the kind of information that they have. Among the reasons,
+    lines below a heading such as ``Error:`` come first, then those that `_gives_reason` accepts."""
+    below_headings = {line.text.strip() for head, line in pairwise(result.printed) if _HEADS.match(head.text)}
     ranked: dict[_Rank, list[Statement]] = {rank: [] for rank in _Rank}
-    distinct = {one.text.strip(): one for one in reversed(result.printed)}
-    for text, one in reversed(distinct.items()):
-        rank = _Rank.REASON if text in below_headings else _rank(one.text, result)
+    distinct = {line.text.strip(): line for line in reversed(result.printed)}
+    for text, line in reversed(distinct.items()):
+        rank = _Rank.REASON if text in below_headings else _rank(line.text, result)
         if rank is not None:
-            ranked[rank].append(one)
-    ranked[_Rank.REASON].sort(key=lambda one: (one.text.strip() in below_headings, _gives_reason(one)), reverse=True)
+            ranked[rank].append(line)
+    ranked[_Rank.REASON].sort(key=lambda line: (line.text.strip() in below_headings, _gives_reason(line)), reverse=True)
     return ranked
 
 
 def _gives_reason(line: Statement) -> bool:
-    """Return True for words of failure that are no heading: ``error: These files would be lost:``, not ``Errors:``."""
+    """Return True if `line` has words of failure and is no heading: ``error: These files would be lost:``; not
+    ``Errors:``."""
     heads = line.text.rstrip().endswith(":") and len(line.text.split()) < HEADING_WORDS
     return mentions_failure(line.text) and not heads
 
 
 def _distance(test: Statement, line: Statement) -> tuple[bool, int]:
-    """Return a sort key for `line` by its distance from a failed `test`. The first lines are those before the test with
-    a place in a file, the nearest first, and the line right after the test. Others follow in their order."""
+    """Return a sort key for `line` by which the lines that may explain a failed `test` come first: those before it that
+    name a place in a file, the nearest first, and the line right after the test. Others follow in their order."""
     below = line.numbers[0] - test.numbers[-1]
     is_located = below < 0 and _LOCATED.match(line.text) is not None
     is_near = is_located or below == 1
@@ -409,27 +432,29 @@ def _distance(test: Statement, line: Statement) -> tuple[bool, int]:
 
 
 def _near_verdict(report: Sequence[Statement], result: _Result) -> list[Statement]:
-    """Return the last line with words above the first verdict of failure in `report`, by the same script. Without a
-    verdict, return the first and the last line with words."""
-    with_words = [one for one in result.printed if _has_words(one, result)]
-    verdict_line = next((one for one in report if result.verdict(one.text) == "failed"), None)
+    """Return a line that may explain a failure for which no line gives a reason: the last line of words above the first
+    verdict of failure in `report`, printed by the same script. Without a verdict, return the first and the last line of
+    words."""
+    with_words = [line for line in result.printed if _has_words(line, result)]
+    verdict_line = next((line for line in report if result.verdict(line.text) == "failed"), None)
     if verdict_line is None:
         return [*with_words[:1], *with_words[-1:]]
     prefix = _PREFIX.match(verdict_line.text)
-    above = [one for one in with_words if one.numbers < verdict_line.numbers]
-    return [one for one in above if not prefix or one.text.startswith(prefix.group())][-1:]
+    above = [line for line in with_words if line.numbers < verdict_line.numbers]
+    return [line for line in above if not prefix or line.text.startswith(prefix.group())][-1:]
 
 
-def _has_words(one: Statement, result: _Result) -> bool:
-    """Return True for a line that may explain a failure in words of its own."""
-    text = one.text
+def _has_words(line: Statement, result: _Result) -> bool:
+    """Return True if `line` may explain a failure in words: it is no command, stack frame, verdict, code or table."""
+    text = line.text
     if _ECHO.match(text) or _FRAME.match(text) or _DENIES.match(text) or result.verdict(text):
         return False
-    return text.lstrip()[:1] not in _MARKS and _WORD.search(text) is not None and not one.lines[0].continues
+    return text.lstrip()[:1] not in _MARKS and _WORD.search(text) is not None and not line.lines[0].continues
 
 
 def _decisive(report: Sequence[Statement]) -> Sequence[Statement]:
-    """Return the first line of a report, and the second if only that is a verdict of failure."""
+    """Return the lines of `report` that every compacted conversation keeps: the first one, and the second if only that
+    one shows that something failed."""
     is_enough = len(report) < 2 or mentions_failure(report[0].text) or _verdict(report[1].text) != "failed"
     return report[: 1 if is_enough else 2]
 
@@ -437,46 +462,48 @@ def _decisive(report: Sequence[Statement]) -> Sequence[Statement]:
 CheckKind = Literal["test", "lint", "typecheck", "build"]
 
 OUTCOME_CHARACTERS, COMMAND_CHARACTERS = 120, 120
-"""Largest length of each shown line of a check's outcome, and of its command."""
+"""Largest lengths in the statement on a check: of each line that shows how it ended, and of its command."""
 
 _LAUNCHER = lazy_pattern(
     r"time|nice|sudo|env|exec|timeout|npx|bunx|bundle|python[\d.]*|run|uv|poetry|pipenv|pdm|hatch|rye"
 )
-"""Words before the program that runs: ``timeout 60 npx``, ``uv run``, ``.venv/bin/python -m``."""
+"""Words before the program that a command really runs: ``timeout 60 npx``, ``uv run``, ``.venv/bin/python -m``."""
 _RUNNER = lazy_pattern(
     r"npm|yarn|pnpm|bun|deno|mise|make|just|task|rake|rails|gradlew?|mvn|dotnet|mix|swift|cargo|go|nx|turbo|composer|bazel|ruff"
 )
-"""Runners: programs that run the target after them: ``bun --filter @a/core build``, ``make -C app test``."""
+"""Programs that run a target, which follows them: ``bun --filter @a/core build``, ``make -C app test``."""
 _VALUED = frozenset({"-C", "--filter", "--cwd", "--prefix", "-w"})
-"""Options of runners that a value follows."""
+"""Options of such programs after which the next word is a value, not the target."""
 _PROGRAMS: Mapping[str, CheckKind] = {
     **dict.fromkeys(("tsc", "mypy", "pyright", "basedpyright"), "typecheck"),
     **dict.fromkeys(("eslint", "ruff check", "biome", "golangci-lint", "flake8", "rubocop"), "lint"),
     **dict.fromkeys(("pytest", "jest", "vitest", "rspec", "mocha", "tox", "nextest", "ctest", "unittest"), "test"),
     **dict.fromkeys(("tsup", "webpack", "cargo check"), "build"),
 }
-"""Checks by the name of their program: ``npx tsc -p .``; not ``npm install jest``, where it is an argument."""
+"""Programs that run checks, each with the kind of check: ``npx tsc -p .``; not ``npm install jest``, where the name is
+an argument."""
 _TASKS: Mapping[str, CheckKind] = {
     **dict.fromkeys(("typecheck", "type-check", "vet"), "typecheck"),
     **dict.fromkeys(("lint", "clippy"), "lint"),
     **dict.fromkeys(("test", "tests"), "test"),
     **dict.fromkeys(("build", "compile", "all"), "build"),
 }
-"""Checks by the target of a runner: ``make lint``."""
+"""Targets that run checks, each with the kind of check: ``make lint``."""
 _RUNS_NOTHING = frozenset({"--help", "--version", "-h", "-V"})
-"""Options with which a check only prints something about itself."""
+"""Options with which a program only prints something about itself and checks nothing."""
 
 
 def check_kinds(call: Call) -> list[CheckKind]:
-    """Return the kinds of checks of a call in order: two of ``make lint && make test``, none of ``git add test.ts``."""
+    """Return the kinds of checks that `call` runs, in order: two for ``make lint && make test``, none for ``git add
+    test.ts``."""
     kinds = map(check_kind, commands_in(call)) if call.kind == "run" else ()
     return list(dict.fromkeys(kind for kind in kinds if kind))
 
 
 def check_kind(command: Command) -> CheckKind | None:
-    """Return the kind of check that a command runs; None if it runs no check.
+    """Return the kind of check (test, lint, typecheck, build) that a command runs; None if it runs no check.
 
-    It is shown by the first word that is no launcher, runner, option, value or number. ``go test -c`` is a build.
+    The first word that is no launcher, runner, option, value or number shows it. ``go test -c`` is a build.
     """
     if command.starts("go", "test") and "-c" in command.words:
         return "build"
@@ -488,7 +515,7 @@ def check_kind(command: Command) -> CheckKind | None:
         if _RUNNER.fullmatch(name):
             has_runner = True
         elif not (_LAUNCHER.fullmatch(name) or word[0] in "-0123456789" or before in _VALUED):
-            # a runner's target is a check by its name or a part of it: ``test:unit``
+            # the name of a target, or a part of it, shows the kind of check: ``test:unit``
             parts = (name, *name.split(":")) if has_runner and name == word else ()
             kinds = [_PROGRAMS.get(name), _PROGRAMS.get(f"{before} {name}"), *map(_TASKS.get, parts)]
             return next(filter(None, kinds), None)
@@ -496,14 +523,15 @@ def check_kind(command: Command) -> CheckKind | None:
 
 
 def check_outcomes(evidence: Evidence) -> list[RecordLine]:
-    """Return a line on the last run of each kind of check, with its counts, failures or exit code.
+    """Return a statement on the last run of each kind of check (test, lint, typecheck, build), with its counts or exit
+    code: "test: `pytest` failed: 2 failed, 31 passed".
 
-    There is no line on a run if its result does not show how it ended.
+    There is none on a run whose result does not show how it ended.
     """
     ended_calls = [
-        one for one in evidence.ended_calls() if one.outcome.status != "unanswered" and not one.outcome.refused
+        ended for ended in evidence.ended_calls() if ended.outcome.status != "unanswered" and not ended.outcome.refused
     ]
-    last_runs = {kind: index for index, one in enumerate(ended_calls) for kind in check_kinds(one.call)}
+    last_runs = {kind: index for index, ended in enumerate(ended_calls) for kind in check_kinds(ended.call)}
     records: list[RecordLine] = []
     for index in dict.fromkeys(last_runs.values()):
         run, end = ended_calls[index], _end_of(ended_calls, index)
@@ -516,22 +544,23 @@ def check_outcomes(evidence: Evidence) -> list[RecordLine]:
 
 
 def _end_of(ended_calls: Sequence[EndedCall], index: int) -> EndedCall:
-    """Return the call that shows how the run at `index` of `ended_calls` ended. It is the run itself, or if its command
-    continued to run, the last call with the command's id as an argument."""
+    """Return the call that shows how the run at `index` of `ended_calls` ended: the run itself, or if its command went
+    on in the background, the last call with the command's id as an argument."""
     run = ended_calls[index]
     command_id = running_id(run.call.text) if run.outcome.status == "running" else ""
     if not command_id:
         return run
     later = reversed(ended_calls[index + 1 :])
-    return next((one for one in later if command_id in map(str, one.call.input.values())), run)
+    return next((ended for ended in later if command_id in map(str, ended.call.input.values())), run)
 
 
 def _check_outcome(evidence: Evidence, run: Call, end: EndedCall) -> str:
-    """Return how the check `run` ended; empty if nothing shows it. `end`: the call that shows its end."""
+    """Return words on how the check `run` ended, such as "`pytest` failed: 2 failed"; empty if nothing shows it.
+    `end`: the call that shows the end of the run."""
     command = f"`{shortened(evidence.shown(run.subject), COMMAND_CHARACTERS)}`"
     outcome, code = end.outcome, end.outcome.exit_code
     statements = end.turn.statements_of(outcome.lines)
-    lines = [plain for one in statements if (plain := without_boilerplate(one.text).strip())]
+    lines = [plain for statement in statements if (plain := without_boilerplate(statement.text).strip())]
     if lines and all(map(RAN_NOTHING.search, lines)):
         return ""
     words = " · ".join(shortened(line, OUTCOME_CHARACTERS) for line in lines[-2:])
@@ -547,7 +576,8 @@ def _check_outcome(evidence: Evidence, run: Call, end: EndedCall) -> str:
 
 
 def recoveries(evidence: Evidence) -> list[RecordLine]:
-    """Return a line for each command that failed and passed later, by the counts or the exit code of the later run."""
+    """Return a statement on each command that failed and passed later, as its counts or exit code show, so that nobody
+    takes the failure for the present state."""
     failed: dict[str, list[str]] = {}  # ids of the turns in which a command failed, by tool and command
     lines: list[RecordLine] = []
     for turn, call, outcome in evidence.ended_calls():
@@ -563,7 +593,7 @@ def recoveries(evidence: Evidence) -> list[RecordLine]:
 
 
 def _shows_success(turn: TurnEvidence, call: Call, outcome: Outcome) -> bool:
-    """Return True if counts of tests or an exit code show that a command passed. A run of no tests does not count."""
+    """Return True if counts of tests or an exit code show that a command passed. A run without tests does not count."""
     if outcome.status == "passed":
-        return not all(RAN_NOTHING.search(one.text) for one in turn.statements_of(outcome.lines))
+        return not all(RAN_NOTHING.search(line.text) for line in turn.statements_of(outcome.lines))
     return outcome.status == "done" and outcome.exit_code == 0 and "|" not in call.command

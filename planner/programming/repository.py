@@ -1,7 +1,7 @@
-"""State of a project: the files that a history changed, and how; its commits, branches and files in conflict.
+"""Finds the state of a project in the agent's calls: the files that they changed, commits, branches and conflicts.
 
-Looks only at calls and their outcomes, never at files. Also decides the spelling of paths, and the folder that most of
-them are in.
+It reads only calls and how they ended, never the files. It also decides the spelling of paths, and the folder to which
+the paths that agents see are relative.
 """
 
 from __future__ import annotations
@@ -36,18 +36,19 @@ from planner.programming.failures import check_outcomes, recoveries
 from planner.reading.lazy import lazy_pattern
 
 LEAST_USES = 4
-"""Smallest number of paths in a folder that may be left out of shown paths."""
+"""Smallest number of paths in a folder from which paths may be shown relative to it."""
 PARENT_SHARE = 1.25
-"""Factor by which a folder's parent must have more paths than the folder to be the root: it shortens each path less."""
+"""Factor by which a folder's parent must hold more paths than the folder, so that paths are shown relative to the
+parent, which shortens each of them less."""
 
 DEEPEST_FOLDER = 16
-"""Depth below which folders are ignored, as no real path has a thousand components."""
+"""Number of components of a path that are read. No real path has many more, but a forged one could have thousands."""
 
 _ABSOLUTE = lazy_pattern(rf"/(?<!{PATH_MARKS}/)[\w.@+-]+(?:/[\w.@+-]+)+")
 """Absolute path: ``/srv/app/src/a.py``; not the path in ``https://a/b/c``, ``src/(app)/a/b.py`` or ``${ROOT}/a/b.py``.
-The slash comes before the test of what precedes it, as a search for one character is the fastest."""
+The pattern tests the text before a slash only after the slash, as a search for one character is the fastest."""
 _ON_DRIVE = lazy_pattern(r":(?<=(?<!\w)([A-Za-z]):)((?:\\+[\w.@+-]+){2,}|(?:/[\w.@+-]+){2,})")
-"""Path on a drive: ``C:\\app\\src\\a.py``, ``C:/app/src/a.py``; also with each ``\\`` twice, as in JSON."""
+"""Windows path with a drive: ``C:\\app\\src\\a.py``, ``C:/app/src/a.py``; also with each ``\\`` twice, as in JSON."""
 _DRIVE = lazy_pattern(r"([A-Za-z]):(?=[\\/])|/([A-Za-z])(?=/)")
 """Drive at the beginning of a Windows path: ``C:``, or ``/c`` in Git's shell."""
 _BACKSLASHES = lazy_pattern(r"\\+")
@@ -58,35 +59,37 @@ _SCRATCH = lazy_pattern(
 
 
 def is_absolute(path: str) -> bool:
-    """Return True for ``/a``, ``~/a``, ``C:\\a``; not for ``a/b``."""
+    """Return True if `path` is absolute: ``/a``, ``~/a`` or ``C:\\a``; not ``a/b``."""
     return path[:1] in ("/", "~", "\\") or path[1:2] == ":"
 
 
 def is_scratch(path: str) -> bool:
-    """Return True for a temporary file, or one that the agent keeps for itself: ``/tmp/a``."""
+    """Return True if `path` is no part of the project: a temporary file (``/tmp/a``), or one that the agent keeps for
+    itself."""
     return _SCRATCH.match(path) is not None
 
 
 def plain_path(path: str, others: Iterable[str] = ()) -> str:
-    """Return one spelling of a Windows path: ``C:/a`` for ``C:\\a`` and ``c:/a``; other paths unchanged.
+    """Return the same spelling for all forms of a Windows path: ``C:/a`` for ``C:\\a`` and ``c:/a``. Other paths stay
+    the same.
 
     ``/c/a`` counts as a path of Git's shell on Windows, ``C:/a``, only if a path in `others` has a drive.
     """
     drive = _DRIVE.match(path)
-    if drive is None or (drive[2] and not any(one[1:2] == ":" for one in others)):
+    if drive is None or (drive[2] and not any(other[1:2] == ":" for other in others)):
         return path
     return f"{(drive[1] or drive[2]).upper()}:{_BACKSLASHES.sub('/', path[2:])}"
 
 
 def file_paths(text: str) -> tuple[str, ...]:
-    """Return the absolute paths of files in `text`, with repetitions; Windows paths with slashes."""
+    """Return the absolute paths of files in `text`, also repeated ones. Windows paths are returned with slashes."""
     paths = _ABSOLUTE.findall(text) if "/" in text else []
     paths += [plain_path(f"{drive}:{path}") for drive, path in _ON_DRIVE.findall(text)] if ":" in text else []
-    return tuple(filter(FILE_ENDING.search, paths))  # a path without an ending may be the address of a page
+    return tuple(filter(FILE_ENDING.search, paths))  # without an ending it may be the address of a web page
 
 
 def common_root(paths: Iterable[str]) -> str:
-    """Return the folder that shortens `paths` most if it is left out; empty if no folder has enough paths.
+    """Return the folder that shortens `paths` most if they are shown relative to it; empty if none has enough paths.
 
     Temporary files count only if the other paths have no such folder.
     """
@@ -97,8 +100,8 @@ def common_root(paths: Iterable[str]) -> str:
 
 
 def _common_root(paths: Mapping[str, int]) -> str:
-    """Return the folder with the largest product of its length and the number of paths in it, or a parent that has
-    many more paths; `paths`: number of times that each path occurs."""
+    """Return the folder for which the product of its length and the number of paths in it is largest, or its parent if
+    that has many more paths. `paths`: how often each path occurs."""
     uses: Counter[str] = Counter()
     for path, times in paths.items():
         parts = path.split("/", DEEPEST_FOLDER)[:DEEPEST_FOLDER]
@@ -111,16 +114,20 @@ def _common_root(paths: Mapping[str, int]) -> str:
 
 
 def repository_root(root: str, texts: Iterable[str]) -> str:
-    """Return the folder above `root` to which paths in `texts` are relative, or `root` if they show none.
+    """Return the folder of the whole project, if `root` is only a part of it: a folder above `root` to which paths in
+    `texts` are relative. Return `root` if there is none.
 
     For ``/srv/app/cmd/cli`` it is ``/srv/app`` if `texts` often contain paths such as ``cmd/cli/main.go``.
     """
-    beginnings: dict[str, str] = {}  # beginning of the relative paths by folder: ``cmd/cli/``
+    beginnings: dict[str, str] = {}  # by folder, the beginning of paths relative to it: ``cmd/cli/``
     folder = _parent(root)
     while folder:
         beginnings[folder] = f"{root[len(folder) + 1 :]}/"
         folder = _parent(folder)
-    patterns = {one: re.compile(rf"(?<![\w.:/~-])(?:\./)?{re.escape(one)}[\w.@+-]") for one in beginnings.values()}
+    patterns = {
+        beginning: re.compile(rf"(?<![\w.:/~-])(?:\./)?{re.escape(beginning)}[\w.@+-]")
+        for beginning in beginnings.values()
+    }
     uses: Counter[str] = Counter()
     for text in texts:
         for folder, beginning in beginnings.items():
@@ -135,7 +142,7 @@ def _parent(folder: str) -> str:
 
 
 def work_folder(turns: Sequence[TurnEvidence]) -> str:
-    """Return the folder to which shown paths are relative; empty without one.
+    """Return the folder to which paths are shown relative, to save tokens; empty without one.
 
     It is the folder in which most calls run, or else the one that shortens the absolute paths most. There is none if
     edits mostly use relative paths.
@@ -148,14 +155,15 @@ def work_folder(turns: Sequence[TurnEvidence]) -> str:
     if edited[False] >= max(LEAST_USES, edited[True]):
         return ""  # nothing shows to which folder the relative paths belong
     paths = [turn.once(_paths) for turn in turns]
-    written = [path for in_agents, _ in paths for path in in_agents]
-    root = common_root(written) or common_root(chain(written, *[others for _, others in paths]))
+    written_by_agent = [path for of_agent, _ in paths for path in of_agent]
+    root = common_root(written_by_agent) or common_root(chain(written_by_agent, *[others for _, others in paths]))
     return repository_root(root, (text.text for turn in turns for text in turn.lines.texts))
 
 
 def _paths(turn: TurnEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the absolute paths in the agent's texts and calls of `turn`, and those in its other texts."""
-    # `file_paths` finds no paths with blanks
+    """Return the absolute paths that the agent wrote in `turn`, in texts and calls, and those in the turn's other
+    texts."""
+    # paths with blanks are taken from the calls, as `file_paths` finds none
     written = [call.path for call in turn.calls if is_absolute(call.path) and " " in call.path]
     others: list[str] = []
     for text in turn.lines.texts:
@@ -165,49 +173,50 @@ def _paths(turn: TurnEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 _INTERPRETER = lazy_pattern(r"(?:^|[\s;&|(/])(?:python[\d.]{0,9}|node|ruby)(?: -)?\s{0,9}$")
-"""Words before a here-document that is a script: ``python3 - <<'EOF'``."""
+"""End of the text before a here-document that is a script: ``python3 -`` in ``python3 - <<'EOF'``."""
 _WRITING = lazy_pattern(r"\.write(?:_text|lines)?\(|writeFile(?:Sync)?\(")
-"""Part of a script that writes a file."""
+"""Call in a script that writes a file: ``.write_text(``."""
 _NAMED_FILE = lazy_pattern(r"['\"]((?:~?/)?(?:[\w.@+-]+/)*[\w@+-][\w.@+-]*\.[A-Za-z]\w{0,7})['\"]")
 """Name of a file in quotation marks: ``"src/a.py"``."""
 _UPWARD = lazy_pattern(r"\A(?:\.\./)+")
-"""Steps up at the beginning of a path: ``../../``."""
+"""Steps to parent folders at the beginning of a path: ``../../``."""
 
 
 @dataclass
 class FileChange:
-    """Changes of one file."""
+    """All changes of one file in a conversation."""
 
     path: str
-    """Path as it is shown."""
+    """Path of the file as the agent wrote it first."""
     turns: list[str] = field(default_factory=list)
     """Ids of the turns that changed the file."""
     edits: dict[tuple[str, str], str] = field(default_factory=dict)
-    """Turn ids of edits that were not undone, by their old and new texts."""
+    """Edits that were not undone: the id of the turn by the old and the new text."""
     how: str = ""
     """Last kind of change, in words: ``edited``, ``written``, ``removed``, ``edited by a command``."""
     undone: str = ""
-    """Later command that undid all changes of the repository; empty without one."""
+    """Later command that undid all changes in the repository, such as ``git reset --hard``; empty without one."""
     committed: bool = False
     """True if git made a commit after the last change; later commands cannot undo it."""
 
     def add(self, turn_id: str, how: str, *, committed: bool = False) -> None:
-        """Record a new last change."""
+        """Record a change of the file in the turn `turn_id`, in the words `how`."""
         self.turns.append(turn_id)
         self.how, self.undone, self.committed = how, "", committed
 
 
 def file_changes(evidence: Evidence) -> list[FileChange]:
-    """Return the files that were changed, in the order of their first change, without those that edits restored."""
+    """Return the files that the agent changed, in the order of their first change. A file is left out if later edits
+    restored it."""
     changes = _Changes()
     for turn, call, outcome in evidence.ended_calls():
         commands, changes_by_commands = turn.once(_done_by_commands)[call.number]
-        commits = any(one.starts("git", "commit") for one in commands)
+        has_commit = any(command.starts("git", "commit") for command in commands)
         undoing = next(filter(None, map(_undoing_command, commands)), "")
-        _commit_or_undo(changes, commits, undoing, turn.turn.id)
+        _commit_or_undo(changes, has_commit, undoing, turn.turn.id)
         for path, how in changes_by_commands:
             for change in _affected(changes, path, evidence.root):
-                change.add(turn.turn.id, how, committed=commits)
+                change.add(turn.turn.id, how, committed=has_commit)
         how_by_path = {} if outcome.status == "failed" or turn.is_refused(call) else writes_of(call)
         for path, how in how_by_path.items():
             change = changes.change_of(changes.known_path(path), path)
@@ -217,7 +226,7 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
 
 
 def _done_by_commands(turn: TurnEvidence) -> list[tuple[Sequence[Command], Sequence[PathChange]]]:
-    """Return for each call of `turn` the commands that it completed, and the files that they changed."""
+    """Return for each call of `turn` the shell commands that it completed, and the files that they changed."""
     done: list[tuple[Sequence[Command], Sequence[PathChange]]] = []
     for _, call, outcome in turn.ended_calls:
         commands = commands_done(call, outcome)
@@ -227,28 +236,31 @@ def _done_by_commands(turn: TurnEvidence) -> list[tuple[Sequence[Command], Seque
 
 @dataclass
 class _Changes:
-    """Changes of all files so far."""
+    """Changes of all files up to the present call, where one file may have several spellings of its path."""
 
     by_path: dict[str, FileChange] = field(default_factory=dict)
-    """Changes by path, in the spelling of `known_path`."""
+    """Changes of each file, by its path in the spelling of `known_path`."""
     by_name: dict[str, list[str]] = field(default_factory=dict)
-    """Paths by the file's name."""
+    """Paths in `by_path` by the name of the file without its folder."""
 
     def known_path(self, path: str) -> str:
-        """Return the path under which the same file is recorded, or if it is not, `path` in plain form.
+        """Return the path under which the same file is recorded; for a new file, `path` in the form of `plain_path`.
 
         A relative path and an absolute one are the same file if the absolute path ends with the relative one.
         """
         path = plain_path(path, self.by_path).replace("\\", "/")
         ending, same_name = f"/{path.removeprefix('./')}", self.by_name.get(path.rpartition("/")[2], ())
         if is_absolute(path):
-            matching = (one for one in same_name if one == path or (not is_absolute(one) and path.endswith(f"/{one}")))
+            matching = (
+                known for known in same_name if known == path or (not is_absolute(known) and path.endswith(f"/{known}"))
+            )
         else:
-            matching = (one for one in same_name if one == path or one.endswith(ending))
+            matching = (known for known in same_name if known == path or known.endswith(ending))
         return next(matching, path)
 
     def change_of(self, plain: str, path: str) -> FileChange:
-        """Return the changes of the file with the known path `plain`; a new file is shown as `path`."""
+        """Return the changes of the file with the path `plain`, in the spelling of `known_path`. A new file is added;
+        it is shown as `path`."""
         if plain not in self.by_path:
             self.by_path[plain] = FileChange(path)
             self.by_name.setdefault(plain.rpartition("/")[2], []).append(plain)
@@ -256,7 +268,8 @@ class _Changes:
 
 
 def _is_reversal(change: FileChange, call: Call, turn_id: str) -> bool:
-    """Return True if `call` restores the text that an earlier edit replaced, and forget that edit; else record it."""
+    """Return True if the edit `call` undoes an earlier edit: it replaces that one's new text by its old text. Then the
+    earlier edit is forgotten; else `call` is recorded as an edit."""
     old, new = edit_of(call)
     reversed_at = change.edits.pop((new, old), "") if old and new else ""
     if reversed_at:
@@ -267,18 +280,20 @@ def _is_reversal(change: FileChange, call: Call, turn_id: str) -> bool:
 
 
 def changed_paths(turn: TurnEvidence, call: Call, outcome: Outcome) -> Iterator[str]:
-    """Yield the paths of the files that a call of `turn` with this outcome changed."""
+    """Yield the paths of the files that `call` of `turn` changed, by an edit or by shell commands. `outcome`: how the
+    call ended."""
     if outcome.status in ("passed", "done"):
         yield from writes_of(call)
     _, changes = turn.once(_done_by_commands)[call.number]
-    yield from [one.path for one in changes if one.path[-1] != "/" and not is_scratch(one.path)]
+    yield from [change.path for change in changes if change.path[-1] != "/" and not is_scratch(change.path)]
 
 
 def commands_done(call: Call, outcome: Outcome) -> Sequence[Command]:
-    """Return the commands of a call that completed.
+    """Return the shell commands of a call that ran and succeeded.
 
-    For a failed call these are the commands before the first that may have failed: if ``python a.py`` fails, the lines
-    before it have run. If a host sets the error flag without an exit code, a hook blocked the call and no command ran.
+    For a failed call these are the commands before the first one that may have failed: if ``python a.py`` fails, the
+    lines before it have run. If the host program sets the error flag without an exit code, it blocked the call, and no
+    command ran.
     """
     blocked = call.is_error and outcome.exit_code is None
     if blocked or outcome.refused or outcome.status in ("running", "unanswered"):
@@ -288,39 +303,40 @@ def commands_done(call: Call, outcome: Outcome) -> Sequence[Command]:
 
 
 def _undoing_command(command: Command) -> str:
-    """Return `command` as text if it undoes all changes of the repository, as ``git reset --hard`` does; else ""."""
+    """Return `command` as text if it undoes all uncommitted changes, as ``git reset --hard`` does; else ""."""
     words = [word for word in command.words[:4] if word != "--"][:3]
-    takes = words[:2] in (["git", "checkout"], ["git", "restore"]) and words[2:] == ["."]
-    return " ".join(words) if takes or words == ["git", "reset", "--hard"] else ""
+    restores_all = words[:2] in (["git", "checkout"], ["git", "restore"]) and words[2:] == ["."]
+    return " ".join(words) if restores_all or words == ["git", "reset", "--hard"] else ""
 
 
 def _changes_by_commands(call: Call, outcome: Outcome, commands: Sequence[Command]) -> Iterator[PathChange]:
-    """Yield the changes of files by the completed `commands` of `call`, and by its scripts in here-documents. A script
-    changes a file if it writes and names only this file."""
+    """Yield the changes of files by the completed `commands` of `call`, and by scripts in its here-documents. A script
+    counts as changing a file if it writes something and contains the name of only this file."""
     for path, how in shell_changes(commands):
         yield PathChange(path if is_absolute(path) else join(folder_of(call), path), how)
     if outcome.status not in ("passed", "done"):
         return
     for document in documents(call.command):
         before = call.command[max(0, document.start - 40) : document.start]
-        named = {*_NAMED_FILE.findall(document.text)} if _INTERPRETER.search(before) else set()
-        if len(named) == 1 and _WRITING.search(document.text):
-            yield PathChange(named.pop(), "edited by a command")
+        named_files = {*_NAMED_FILE.findall(document.text)} if _INTERPRETER.search(before) else set()
+        if len(named_files) == 1 and _WRITING.search(document.text):
+            yield PathChange(named_files.pop(), "edited by a command")
 
 
-def _commit_or_undo(changes: _Changes, commits: bool, undoing: str, turn_id: str) -> None:
-    """Record that a turn committed all earlier changes if it `commits`, and that it undid those that are not committed
-    by the command `undoing`; "" if it undid none."""
-    for path, change in changes.by_path.items() if commits or undoing else ():
-        change.committed = change.committed or commits
+def _commit_or_undo(changes: _Changes, has_commit: bool, undoing: str, turn_id: str) -> None:
+    """Record in `changes` what git did to all earlier changes in the turn `turn_id`. `has_commit`: True if it committed
+    them; `undoing`: the command that undid those that were not committed, "" without one."""
+    for path, change in changes.by_path.items() if has_commit or undoing else ():
+        change.committed = change.committed or has_commit
         if undoing and not (is_scratch(path) or change.committed or change.how == WITH_WORKTREE):
             change.turns.append(turn_id)
             change.undone = undoing
 
 
 def _affected(changes: _Changes, path: str, root: str) -> list[FileChange]:
-    """Return the files that a command changes: all known files in the folder `path` if it ends in a slash, else the
-    file. A relative path is looked up in the folder `root`, too. Temporary files count only if they are known."""
+    """Return the changes of the files that a command affects: of all known files in the folder `path` if it ends in a
+    slash, else of the file `path`. A relative path is looked for in the folder `root`, too. Temporary files count only
+    if they are known."""
     end = _UPWARD.sub("", path)
     if path[-1] != "/":
         files = [changes.known_path(end)]
@@ -328,12 +344,14 @@ def _affected(changes: _Changes, path: str, root: str) -> list[FileChange]:
         folders = plain_path(path, changes.by_path), join(root, path)
         # a relative path of several folders also identifies a folder by the end of its path
         is_ending = path.count("/") > 1 and not is_absolute(path)
-        files = [one for one in changes.by_path if f"{one}/".startswith(folders) or (is_ending and f"/{end}" in one)]
-    return [changes.change_of(one, path) for one in files if one in changes.by_path or not is_scratch(one)]
+        files = [
+            known for known in changes.by_path if f"{known}/".startswith(folders) or (is_ending and f"/{end}" in known)
+        ]
+    return [changes.change_of(file, path) for file in files if file in changes.by_path or not is_scratch(file)]
 
 
 def changed_files(evidence: Evidence) -> list[RecordLine]:
-    """Return a statement on each changed file, with its last kind of change."""
+    """Return a statement on each file that the agent changed, with the last kind of change: ``src/a.py: edited``."""
     records = list[RecordLine]()
     for change in file_changes(evidence):
         undone = f", before `{change.undone}`" if change.undone else ""
@@ -343,12 +361,12 @@ def changed_files(evidence: Evidence) -> list[RecordLine]:
 
 
 SUBJECT_CHARACTERS = 120
-"""Largest length of the subject of a commit as it is shown."""
+"""Largest length of the first line of a commit's message, as it is shown."""
 
 _COMMIT = lazy_pattern(r"^\[(?:[^\s\[\]]{1,120}|detached HEAD) (?:\(root-commit\) )?([0-9a-f]{7,40})\] (.*)$", re.M)
 """Git's report of a commit: ``[main a1b2c3d] Fix the race``, ``[detached HEAD a1b2c3d] Try``; not ``[main] Fix``."""
 _LOGGED = lazy_pattern(r"^[*|\\/ ]{0,9}([0-9a-f]{7,40}) (?:\([^()\n]{1,200}\) )?(.+)$", re.M)
-"""A commit in ``git log --oneline``: ``a1b2c3d (HEAD -> main) Fix the race``."""
+"""Commit in the output of ``git log --oneline``: ``a1b2c3d (HEAD -> main) Fix the race``."""
 _CONFLICT = lazy_pattern(
     r"^CONFLICT \([^)\n]{1,60}\): Merge conflict in (\S.{0,250})$|^\s{0,8}both (?:modified|added): +(\S.{0,250})$"
     r"|^(?:UU|AA) (\S.{0,250})$",
@@ -356,39 +374,42 @@ _CONFLICT = lazy_pattern(
 )
 """File in conflict, in the output of a merge, in git's status, or in its short status: ``UU src/a.py``."""
 _BACK = lazy_pattern(r"HEAD(?:~(\d{1,2})?|\^)")
-"""Ancestor of the current commit, by distance: ``HEAD~2``, ``HEAD^``; not ``HEAD``."""
+"""Earlier commit, by its distance from the current one: ``HEAD~2``, ``HEAD^``; not ``HEAD``."""
 _GIVING_UP = frozenset({"--abort", "--quit"})
-"""Options that end a merge or rebase, with its conflicts."""
+"""Options that cancel a merge or rebase, and so its conflicts."""
 _SETTLED = lazy_pattern(r"^Successfully rebased |^Merge made by |^All conflicts fixed ", re.M)
-"""Report that no conflict is left."""
+"""Git's report that there is no conflict any more."""
 _ON_BRANCH = lazy_pattern(
     r"^On branch ([\w./-]{1,120})$|^Switched to (?:a new )?branch '([\w./-]{1,120})'|^\[([\w./-]{1,120}) "
     r"(?:\(root-commit\) )?[0-9a-f]{7,40}\] |^## ([\w/-][\w./-]{0,119}?)\.\.\.",
     re.M,
 )
-"""Report of the current branch: ``On branch main``, ``## main...origin/main``, ``Switched to a new branch 'fix'``."""
+"""Git's report of the current branch: ``On branch main``, ``## main...origin/main``, ``Switched to branch 'fix'``."""
 _ASKING_BRANCH = (("branch", "--show-current"), ("rev-parse", "--abbrev-ref", "HEAD"))
-"""Words after ``git`` of commands that print the name of the current branch."""
+"""Arguments of git commands that print the name of the current branch and nothing else."""
 _BRANCH_ALONE = lazy_pattern(r"^(?!refs/|origin/|HEAD$|[0-9a-f]{7,40}$)(\w[\w./-]{0,119})$", re.M)
-"""Name of a branch alone in its line, as these commands print it; not ``--- branch ---``, a hash or ``HEAD``."""
+"""Name of a branch alone in its line, as such commands print it; not ``--- branch ---``, a hash or ``HEAD``."""
 _REBASING = frozenset({"rebase", "--rebase"})
 _RUN_BY_USER = lazy_pattern(r"</?bash-(?:input|stdout)>")
 """Tags of Claude Code around a command that the user ran, ``! git commit``, and around its output."""
 
 
 class _Commit(NamedTuple):
-    """One commit as git reported it."""
+    """Commit in the project's repository, as git reported it."""
 
     digest: str
-    """Hash, often abbreviated."""
+    """Hash of the commit, often abbreviated."""
     subject: str
+    """First line of the commit's message."""
     turn_id: str
-    """Id of the turn that made it."""
+    """Id of the turn that made the commit."""
 
 
 def _git_outputs(evidence: Evidence) -> Iterator[tuple[TurnEvidence, str, Sequence[Command]]]:
-    """Yield the outputs of the agent's calls of git and of the commands that the user ran, in order, each with its turn
-    and its commands. Claude Code reports the user's commands in their message."""
+    """Yield what git printed in the project, in order: the turn, the output, and the commands that printed it.
+
+    The agent's calls ran these commands, or the user did: Claude Code reports the user's commands in their message.
+    """
     for turn in evidence.turns.values():
         if turn.turn.kind == "user" and _RUN_BY_USER.search(turn.text):
             ran = turn.text.partition("<bash-input>")[2].partition("</bash-input>")[0]
@@ -399,50 +420,60 @@ def _git_outputs(evidence: Evidence) -> Iterator[tuple[TurnEvidence, str, Sequen
 
 
 def _git_calls(turn: TurnEvidence) -> list[tuple[Call, list[Command]]]:
-    """Return the calls of `turn` that may print commits, branches and conflicts, and their commands of git. A call with
-    ``git merge-tree`` is left out, as this prints the conflicts of a merge that does not take place."""
-    calls = [(call, [one for one in commands_in(call) if one.words[0] in ("git", "gh", "glab")]) for call in turn.calls]
-    return [(call, own) for call, own in calls if own and not any(one.starts("git", "merge-tree") for one in own)]
+    """Return the calls of `turn` that may print commits, branches and conflicts, each with its git commands. A call
+    with ``git merge-tree`` is left out, as that prints the conflicts of a merge which does not take place."""
+    git_calls = []
+    for call in turn.calls:
+        commands = [command for command in commands_in(call) if command.words[0] in ("git", "gh", "glab")]
+        if commands and not any(command.starts("git", "merge-tree") for command in commands):
+            git_calls.append((call, commands))
+    return git_calls
 
 
 def _is_elsewhere(call: Call, root: str) -> bool:
-    """Return True if a command of `call` runs in a folder that is neither in `root` nor above it. Examples are ``cd
-    /srv/other && git status`` and ``git -C ../other log``; not ``cd src``."""
+    """Return True if a command of `call` runs in another project: in a folder that is neither in `root` nor above it.
+    Examples are ``cd /srv/other && git status`` and ``git -C ../other log``; not ``cd src``."""
     if not root:
         return False
     commands = commands_in(call)
-    entered = [one.words[-1].strip("\"'") for one in commands if one.words[0] == "cd"]
-    folders = [folder_of(call), *[one.folder for one in commands]]
+    entered = [command.words[-1].strip("\"'") for command in commands if command.words[0] == "cd"]
+    folders = [folder_of(call), *[command.folder for command in commands]]
     folders += [folder for folder in entered if is_absolute(folder) or folder.startswith("..")]
     paths = [f"{plain_path(folder, [root]).rstrip('/')}/" for folder in folders if folder]
     return any(not path.startswith(f"{root}/") and not f"{root}/".startswith(path) for path in paths)
 
 
 def commits(evidence: Evidence) -> list[RecordLine]:
-    """Return a line with hash and subject for each commit that was neither amended nor undone."""
+    """Return a statement on each commit that was neither amended nor undone: ``commit a1b2c3d Fix the race``."""
     made: list[_Commit] = []
     for turn, text, commands in _git_outputs(evidence):
         if "fatal: " not in text:
             made = made[: len(made) - sum(map(_removed_commits, commands))]
-        if any(_REBASING.intersection(one.words) for one in commands):
+        if any(_REBASING.intersection(command.words) for command in commands):
             made = []  # all commits may have other hashes now
         logged = {subject: digest for digest, subject in reversed(_LOGGED.findall(text))}
-        made = [one._replace(digest=_newer_digest(one.digest, logged.get(one.subject, one.digest))) for one in made]
+        made = [
+            commit._replace(digest=_newer_digest(commit.digest, logged.get(commit.subject, commit.digest)))
+            for commit in made
+        ]
         made += [_Commit(digest, subject, turn.turn.id) for digest, subject in _COMMIT.findall(text)]
-    last_of_hash = {one.digest[:7]: one for one in made}  # git abbreviates a hash to seven digits
+    last_of_hash = {commit.digest[:7]: commit for commit in made}  # git abbreviates a hash to seven digits
     return [
-        RecordLine(f"commit {one.digest} {shortened(one.subject, SUBJECT_CHARACTERS)}", (one.turn_id,), "FACTS")
-        for one in last_of_hash.values()
+        RecordLine(
+            f"commit {commit.digest} {shortened(commit.subject, SUBJECT_CHARACTERS)}", (commit.turn_id,), "FACTS"
+        )
+        for commit in last_of_hash.values()
     ]
 
 
 def _newer_digest(digest: str, logged: str) -> str:
-    """Return `logged`, the hash in a later log, if it is another one than `digest`, and not only shorter or longer."""
+    """Return the present hash of a commit: `logged`, which a later log prints for it, if that is another hash than
+    `digest`, and not only a shorter or longer form; else `digest`."""
     return digest if digest.startswith(logged) or logged.startswith(digest) else logged
 
 
 def _removed_commits(command: Command) -> int:
-    """Return the number of commits that a command removes: 1 for ``git commit --amend``, 2 for ``git reset HEAD~2``."""
+    """Return how many commits `command` removes or replaces: 1 for ``commit --amend``, 2 for ``reset HEAD~2``."""
     words = command.words[1:]
     if words[:1] == ("commit",):
         return int("--amend" in words)
@@ -451,15 +482,20 @@ def _removed_commits(command: Command) -> int:
 
 
 def conflicts(evidence: Evidence) -> list[RecordLine]:
-    """Return at most one line, on files that a merge left in conflict and no later call changed or committed."""
+    """Return one statement on the files that a merge left in conflict and no later call changed or committed; none
+    without such files."""
     unresolved: dict[str, str] = {}  # turn id by path
     for turn, call, outcome in evidence.ended_calls():
         written = tuple(changed_paths(turn, call, outcome)) if unresolved else ()
-        unresolved = {path: at for path, at in unresolved.items() if not any(one.endswith(path) for one in written)}
-        commands = next((commands for one, commands in turn.once(_git_calls) if one is call), [])
+        unresolved = {
+            path: turn_id
+            for path, turn_id in unresolved.items()
+            if not any(written_path.endswith(path) for written_path in written)
+        }
+        commands = next((commands for git_call, commands in turn.once(_git_calls) if git_call is call), [])
         if not commands or _is_elsewhere(call, evidence.root):
             continue
-        gives_up = any(_GIVING_UP.intersection(one.words) for one in commands)
+        gives_up = any(_GIVING_UP.intersection(command.words) for command in commands)
         if gives_up or _COMMIT.search(call.text) or _SETTLED.search(call.text):
             unresolved.clear()
         conflicting = (next(filter(None, match.groups())).strip() for match in _CONFLICT.finditer(call.text))
@@ -471,15 +507,15 @@ def conflicts(evidence: Evidence) -> list[RecordLine]:
 
 
 def branches(evidence: Evidence) -> list[RecordLine]:
-    """Return a line for each branch of the work, the current one last."""
+    """Return a statement on each git branch that the work was on, the current one last: ``on branch fix``."""
     turns_of_branches: dict[str, list[str]] = {}
     for turn, text, commands in _git_outputs(evidence):
-        if any(one.starts("git", "worktree") for one in commands):
+        if any(command.starts("git", "worktree") for command in commands):
             continue  # the output may be about another worktree
         printed_branches = [next(filter(None, match.groups())) for match in _ON_BRANCH.finditer(text)]
-        prints_branch = [one.words[1:] in _ASKING_BRANCH for one in commands]
+        prints_branch = [command.words[1:] in _ASKING_BRANCH for command in commands]
         if any(prints_branch) and "(no branch)" not in text:
-            # the other commands printed after the name of the branch if it was asked first, else before it
+            # if the first command printed the branch, its name is the first single word, else the last one
             single_words = _BRANCH_ALONE.findall(text)
             printed_branches += single_words[:1] if prints_branch[0] else single_words[-1:]
         for branch in printed_branches:
@@ -492,7 +528,8 @@ def branches(evidence: Evidence) -> list[RecordLine]:
 
 
 def project_record(evidence: Evidence) -> Iterator[RecordLine]:
-    """Yield statements on the state of the project, the newest first under each heading."""
+    """Yield statements on the state of the project: checks, changed files, branches, commits; the newest first under
+    each heading of the page of memory."""
     yield from reversed(check_outcomes(evidence))
     yield from reversed(recoveries(evidence))
     yield from conflicts(evidence)
