@@ -92,8 +92,9 @@ class ModelFamily:
 
     @property
     def takes_system_messages(self) -> bool:
-        """True if ``system`` messages may be inside the list: Opus from 4.8, Fable and Mythos from 5, Sonnet and Haiku
-        from 5.5. Source: Anthropic, "Mid-conversation system messages"; other providers take them anywhere."""
+        """True if ``system`` messages may be inside the list: Opus from 4.8, Sonnet and Haiku from 5.5, every Fable and
+        Mythos (these begin with 5). Source: Anthropic, "Mid-conversation system messages"; other providers take them
+        anywhere."""
         return not self.is_claude or self.version >= ((5, 5) if self.is_small_line else (4, 8))
 
     @property
