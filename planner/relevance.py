@@ -13,7 +13,7 @@ planner's answer.
 from __future__ import annotations
 
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -120,7 +120,7 @@ class Occurrences:
     def _add(self, earlier: Sequence[TurnEvidence], new: Sequence[TurnEvidence]) -> None:
         """Count the names in `new` turns, and in `earlier` turns components of names that are now names themselves."""
         known, offset = len(self.names), 0  # number of names so far; number of characters before a turn
-        places = dict(zip(self.names, count(), strict=False))
+        places = defaultdict[str, int](count(known).__next__, zip(self.names, count(), strict=False))
         seen: dict[int, array[int]] = {}
         for turn in new:
             self.rows[turn.turn.id] = _read(turn, places, seen)
@@ -163,36 +163,36 @@ class Occurrences:
             lines_of_turn = [rows.between(at, at + 1) for at in range(len(rows.bounds) - 1)]
             rows = self.rows[turn.turn.id] = Rows.of(map(self._with_parts, lines_of_turn))
         lines, turns, last_turns, last_written, last_offsets, writers, _ = self.columns
+        ends = array("I")  # of each line, in characters of the history
         for text in turn.lines.texts:
-            written, bit = text.part in ("assistant", "call"), _BITS.get(text.part, 0)
-            places, bounds = rows.between(text.first, text.stop), rows.bounds[text.first : text.stop + 1]
-            # the end of each line is repeated for each of its names; of several lines with a name the last counts
-            ends_of_lines = chain.from_iterable(map(repeat, text.bounds[1:], map(sub, bounds[1:], bounds)))
-            ends = dict(zip(places, ends_of_lines, strict=True))
-            for place, times in Counter(places).items():
-                if place < least:
-                    continue
-                lines[place] += times
-                last_offsets[place] = offset + ends[place]
-                if last_turns[place] != number:
-                    turns[place] += 1
-                    last_turns[place] = number
-                if written:
-                    last_written[place] = number
-                writers[place] |= bit
+            ends.extend([offset + end for end in text.bounds[1:]])
             offset += len(text.text)
+            written, bit = text.part in ("assistant", "call"), _BITS.get(text.part, 0)
+            for place in {*rows.between(text.first, text.stop)} if bit else ():
+                if place >= least:
+                    last_written[place] = number if written else last_written[place]
+                    writers[place] |= bit
+        # the end of each line is repeated for each of its names; of several lines with a name the last counts
+        ends_of_lines = chain.from_iterable(map(repeat, ends, map(sub, rows.bounds[1:], rows.bounds)))
+        end_of = dict(zip(rows.places, ends_of_lines, strict=True))
+        for place, times in Counter(rows.places).items():
+            if place >= least:
+                lines[place] += times
+                turns[place] += 1
+                last_turns[place] = number
+                last_offsets[place] = end_of[place]
 
 
-def _read(turn: TurnEvidence, place_of: dict[str, int], seen: dict[int, array[int]]) -> Rows:
-    """Return the names in each line of `turn`, without the middle of long blocks. `place_of`: places by name, to which
-    new names are added. `seen`: names of the lines read so far by the hash of their text, as lines may be repeated."""
+def _read(turn: TurnEvidence, place_of: defaultdict[str, int], seen: dict[int, array[int]]) -> Rows:
+    """Return the names in each line of `turn`, without the middle of long blocks. `place_of`: places by name; a new
+    name gets the next one. `seen`: names of the lines read so far by the hash of their text, as lines may be repeated.
+    """
     places, counts = array("I"), array("I", bytes(4 * (len(turn.lines) + 1)))
     for text in turn.lines.texts:
-        for at in text.read:
-            line = text.words(at)
+        for at, line in text.read_lines():
             key = hash(line)
             if (names := seen.get(key)) is None:
-                names = seen[key] = array("I", [place_of.setdefault(name, len(place_of)) for name in names_of(line)])
+                names = seen[key] = array("I", [*dict.fromkeys(map(place_of.__getitem__, names_of(line)))])
             places.extend(names)
             counts[at + 1] = len(names)
     return Rows(places, array("I", accumulate(counts)))
@@ -203,9 +203,9 @@ def is_word(name: str) -> bool:
     return name.isalpha() and name == name.casefold()
 
 
-def names_of(text: str) -> dict[str, None]:
-    """Return the specifics of `text` and its words in any script, each once, as keys."""
-    return dict.fromkeys([*specifics_of(text), *words_of(text)])
+def names_of(text: str) -> Iterator[str]:
+    """Return the specifics of `text` and its words in any script; a name may be repeated."""
+    return chain(specifics_of(text), words_of(text))
 
 
 SUPERSEDED_WEIGHT = 0.5
@@ -318,14 +318,12 @@ def _bases(turn: TurnEvidence) -> Sequence[float]:
     failures, sources = frozenset(turn.failure_lines), turn.lines.sources
     worths = array("d", bytes(8 * len(turn.lines)))
     for text in turn.lines.texts:
-        for at in text.read:
+        for at, words in text.read_lines():
             source = sources.get(at + 1, text.source)
             writer = "assistant" if at + 1 in failures or source == "user" else text.part
             by_host = source == "host" and text.part == "user"
             relevance = HOST_RELEVANCE if by_host else PART_RELEVANCE[writer]
-            worths[at] = relevance * (
-                min(len(text.words(at)), INFORMATIVE_CHARACTERS) / 4
-            )  # four characters are a token
+            worths[at] = relevance * (min(len(words), INFORMATIVE_CHARACTERS) / 4)  # four characters are a token
     return worths
 
 
@@ -495,7 +493,7 @@ class KeptTexts:
 
     def repeats_text(self, text: str, part: Part) -> bool:
         """Return `repeats` for the names in `text`; a text without names repeats only an equal text."""
-        return self.repeats(specifics_of(text) or [one_line(text)], partial(str, text), part)
+        return self.repeats(specifics_of(text).keys() or [one_line(text)], partial(str, text), part)
 
 
 def one_line(text: str) -> str:
@@ -595,7 +593,7 @@ def _block_weights(turn: TurnEvidence) -> Sequence[float]:
 def _informative_lines(turn: TurnEvidence) -> array[int]:
     """Return the numbers of the lines that are not empty, encoded, boilerplate, idle or unchanged."""
     idle = turn.boilerplate_lines | turn.idle_lines | turn.unchanged_lines
-    read = ((at + 1, text.words(at)) for text in turn.lines.texts for at in text.read if at + 1 not in idle)
+    read = ((at + 1, words) for text in turn.lines.texts for at, words in text.read_lines() if at + 1 not in idle)
     return array("I", [number for number, words in read if words.strip() and not is_encoded(words)])
 
 

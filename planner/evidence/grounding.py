@@ -152,7 +152,7 @@ class NameIndex:
         tokens: dict[str, None] = {}
         for text in self._texts:
             for form in plain_forms(text):
-                tokens.update((match.group(), None) for match in _SOURCE_TOKEN.finditer(form))
+                tokens |= dict.fromkeys(_SOURCE_TOKEN.findall(form))
         by_component: dict[str, list[str]] = {}
         for token in tokens:
             for component in {word.casefold() for word in _COMPONENT.findall(token)}:

@@ -58,7 +58,7 @@ _HIDING = frozenset({"|", "|&", "||", ";", "\n", "&"})
 _PREFIX = lazy_pattern(r"\s{0,8}(?:@?\w[\w./-]{0,80} [\w:-]{1,40}: |\[[\w:.-]{1,40}\] )")
 """Name of a script that some runners print before each line of its output: ``@app/core test:``, ``[lint:go]``."""
 _COUNT = lazy_pattern(
-    r"\b(\d{1,9}) (?:(?!checks)[a-z]{1,20} )?(pass|fail|error|problem|issue)(?:ed|ing|e?s|ures?)?\b"
+    r"(\d(?<!\w\d)\d{0,8}) (?:(?!checks)[a-z]{1,20} )?(pass|fail|error|problem|issue)(?:ed|ing|e?s|ures?)?\b"
     r"(?! fixed|:? \(0 err)",
     re.I,
 )
@@ -79,7 +79,7 @@ _FAILED_TEST = lazy_pattern(
 """Line about a test that failed: ``--- FAIL: TestA``, ``✕ adds [2 ms]``; not ``× 2/13 checks failing``."""
 RAN_NOTHING = lazy_pattern(r"no tests? (?:to run|files|found|ran)|\b0 (?:tests?|runs|pass|passed|files)\b", re.I)
 """Report that a run had no tests, which is no success: ``ok app/a 0.3s [no tests to run]``."""
-_EXIT = lazy_pattern(r"\bexit(?:ed|s)?(?: with)?(?: code| status)?\W{1,4}-?[1-9]", re.I)
+_EXIT = lazy_pattern(r"[eE](?<!\w[eE])(?i:xit(?:ed|s)?(?: with)?(?: code| status)?)\W{1,4}-?[1-9]")
 """Report of an exit code other than 0 in an output: ``make: exit 2``, ``script "lint" exited with code 1``."""
 _NAMES_ERROR = lazy_pattern(
     r"\s{0,80}(?:[\w.]{0,80}(?:Error|ERROR|Exception|error|exception|fatal|panic)(?: ?\[\w{1,40}\])?: "

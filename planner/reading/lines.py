@@ -117,6 +117,12 @@ class BlockText(NamedTuple):
         every, half = range(self.first, self.stop), READ_LINES // 2
         return every if len(every) <= READ_LINES else [*every[:half], *every[-half:]]
 
+    def read_lines(self) -> Iterator[tuple[int, str]]:
+        """Yield index and text of each line in `read`."""
+        text, first, bounds = self.text, self.first, self.bounds
+        for index in self.read:
+            yield index, text[bounds[index - first] : bounds[index - first + 1]].removesuffix("\n")
+
     def words(self, index: int) -> str:
         """Return the text of the line at this index."""
         place = index - self.first
