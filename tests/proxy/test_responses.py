@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from applier import apply, open_store
 from applier.adapters.proxy import ProxyServer, ProxySettings, Upstreams
-from applier.adapters.proxy.responses_api import opened, reply, view_record
+from applier.adapters.proxy.responses_api import reply, view_record, with_view
 from applier.adapters.proxy.wires import MESSAGES, RESPONSES, read_answer
 from applier.adapters.transcripts.responses import read_items, to_items
 from applier.testing import Answer, Failure, Request, say, use
@@ -175,7 +175,7 @@ def test_an_answer_of_ours_is_expanded_to_the_view_that_it_stands_for(data, item
     picture = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
     unknown = [words("user", "said meanwhile"), {"type": "message", "role": "user", "content": [picture]}]
     new, earlier = words("user", "and now?"), [] if in_words else [item]
-    whole = opened({"input": [*users, *earlier, *unknown, item, new]}, lambda name: held if name == digest else None)
+    whole = with_view({"input": [*users, *earlier, *unknown, item, new]}, lambda name: held if name == digest else None)
     (first, second, *rest) = read_items(whole["input"]).messages
     assert rest[:-1] == view
     assert [message_digest(one) for one in (first, second, rest[-1])] == [
@@ -204,7 +204,7 @@ def test_items_are_read_once_and_never_taken_for_others(lists):
 def test_an_item_that_only_looks_like_ours_is_a_foreign_one(text):
     for content in (text, f"compactor.1.{text}"):
         body = {"input": [{"type": "compaction", "id": "x", "encrypted_content": content}]}
-        assert opened(body, lambda name: None) is body
+        assert with_view(body, lambda name: None) is body
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
-"""The program behind our plugins in Claude Code, Pi and OpenCode: it answers what their JavaScript asks.
+"""Answers calls from this project's JavaScript plugins, which let Claude Code, Pi and OpenCode compact through it.
 
-Each call is a process of its own and a pure function of its input and the store. It raises CompactorError if the call,
-the settings or the store cannot be read. Where a plan needs the client's model, we answer with a list of questions; the
-plugin asks them and repeats its call with the answers. Originals and plan are stored before a transcript without them
-is returned. After any failure, the client compacts by itself.
+Each call (`compact`, `preview`, …) is a process of its own; its answer depends only on its input and the store. It
+raises CompactorError if the call, the settings or the store cannot be read. If the client's own model is to plan, the
+answer is a list of questions; the plugin asks the model and repeats its call with the answers. The original messages
+are stored before a transcript without them is returned. After any failure, the client compacts by itself.
 """
 
 from __future__ import annotations
@@ -52,21 +52,22 @@ __all__ = [
 Call = TypeVar("Call", bound=BaseModel)
 
 PAGE_WINDOW = 16_000
-"""Window for which the page added to a client's own summary is planned; such a page takes about 4,000 tokens."""
+"""Tokens of the context window for which the page beside Codex's own summary is planned; the page then has about
+4,000."""
 USAGE = "/compactor preview [WORDS]: what a compaction now would do, with WORDS for its focus. /compact [WORDS]: do it."
 
 
 class _Call(BaseModel):
-    """A call from a plugin; unknown fields, of a newer plugin, are ignored."""
+    """Input of a call from a plugin in a coding agent (the client); unknown fields, of a newer plugin, are ignored."""
 
     session_id: str = Field(min_length=1, max_length=200)
     agent_id: str = Field(default="", max_length=500)
-    """Id of the subagent that owns the conversation; empty for the main conversation."""
+    """Id of the subagent that has the conversation; empty for the main conversation."""
     client: str = Field(default="Claude Code", max_length=40)
 
 
 class ModelAnswer(BaseModel):
-    """Answer of the client's model to one of our questions, as the plugin reports it."""
+    """Answer of the client's model to a question of the planner, as the plugin reports it."""
 
     isAnswered: bool = False  # noqa: N815 - the client's names
     text: str = ""
@@ -75,77 +76,78 @@ class ModelAnswer(BaseModel):
 
     @property
     def relayed(self) -> RelayedAnswer:
-        """The same answer in the planner's form."""
+        """The same answer in the form that the planner takes."""
         return RelayedAnswer(self.text, _usage(self.usage), "" if self.isAnswered else self.reason or "no answer")
 
 
 def _usage(reported: Mapping[str, Any]) -> Usage:
-    """Return the usage that a client `reported` for one request, without counts that are no plausible integers."""
+    """Return the token counts that a client `reported` for one request; counts that are implausible are left out."""
     known = {name: reported.get(name) for name in Usage.model_fields if name.endswith("_tokens")}
     counts = {name: count for name, count in known.items() if isinstance(count, int) and 0 < count <= MOST_TOKENS}
     return Usage(**counts, requests=int(bool(counts)))
 
 
 class CompactCall(_Call):
-    """Call to compact a transcript."""
+    """Input of `compact`: the transcript to compact, and what the client knows about its model."""
 
     trigger: Literal["manual", "auto", "plugin", "precompute"] = "manual"
     instructions: str = ""
     model: str = ""
     window_tokens: int = 0
-    """Window of the model; 0 if the client does not know it."""
+    """Context window of the model; 0 if the client does not know it."""
     context_tokens: int = 0
     """Size of the last prompt; 0 if it is unknown."""
     started_at: float = 0.0
     """Time at which the client began to wait, in seconds since the epoch; 0 if it is unknown."""
     idle_seconds: float | None = None
-    """Time since the model's last answer; None if it has not answered in this process."""
+    """Time since the model's last answer; None if it has not answered in this process of the client."""
     messages: tuple[Row, ...]
+    """Transcript in the client's own form."""
     api: tuple[dict[str, Any], ...] = ()
-    """The same transcript in the API's form, which also holds images and documents."""
+    """The same transcript as messages of the API, which also contain images and documents."""
     answers: Mapping[str, ModelAnswer] = {}
-    """Answers to the questions of an earlier, equal call, by the id of the question."""
+    """Answers to the questions that an earlier, equal call returned, by the id of the question."""
     as_summary: Literal["", "front", "all"] = ""
     """Form of the replacement that the client accepts. Empty: rows. ``front``: one text in place of the first messages;
-    the client keeps the rest (Pi). ``all``: one text in place of all messages (OpenCode)."""
+    the client keeps the others (Pi). ``all``: one text in place of all messages (OpenCode)."""
     cards_model: str = ""
     """Model that plans from cards (short descriptions of turns) if the settings name none; empty for a small model."""
     restore_tool: OptionalToolName = f"{MCP_PREFIX}restore_context"
-    """Name under which the agent knows the tool that restores turns."""
+    """Name under which the agent knows this project's tool that restores removed turns."""
 
 
 class PreviewCall(CompactCall):
-    """Call of the command that shows the effect of a compaction."""
+    """Input of `preview`, the command that shows what a compaction would do."""
 
     arguments: str = ""
     """Words that the person typed after the command."""
 
 
 class ToolCall(_Call):
-    """Call of one of our tools by the agent."""
+    """Input of `look_up`: a call by the agent of one of this project's tools, such as ``restore_context``."""
 
     name: str
     arguments: dict[str, Any] = {}
 
 
 class OwnCompactionCall(_Call):
-    """Call after a compaction that the client made by itself."""
+    """Input of `receipt_of_own`: a compaction that the client made by itself."""
 
     model: str = ""
     why: str = ""
-    """Reason why this package did not make the compaction."""
+    """Reason why the client compacted by itself and not through this package."""
     messages: tuple[Row, ...]
     """Transcript before the compaction."""
     api: tuple[dict[str, Any], ...] = ()
-    """`messages` in the API's form."""
+    """The same transcript as messages of the API."""
     after: tuple[Row, ...]
     """Transcript after the compaction."""
     usage: Mapping[str, Any] = {}
-    """Usage of the request that wrote the client's summary."""
+    """Token counts of the request that wrote the client's summary."""
 
 
 class LargeResultCall(_Call):
-    """Call with a large tool result that the client has not sent to the model yet."""
+    """Input of `shorten`: a large tool result that the client has not sent to the model yet."""
 
     tool: str
     tool_use_id: str = Field(pattern="^[a-zA-Z0-9_-]{1,200}$")
@@ -153,7 +155,7 @@ class LargeResultCall(_Call):
 
 
 class CodexHookCall(_Call):
-    """Call of our hook in Codex, directly after Codex compacted a session."""
+    """Input of `remember`, which Codex calls (as a hook) directly after it compacted a session."""
 
     client: str = "Codex"
     transcript_path: str
@@ -162,7 +164,8 @@ class CodexHookCall(_Call):
 
 
 def conversation_id(call: _Call) -> str:
-    """Return the client's id of the session; for a subagent, an id that begins with it."""
+    """Return the id under which the conversation of `call` is stored: the client's session id, for a subagent with a
+    digest of the subagent's id after it."""
     if not call.agent_id:
         return call.session_id
     return f"{call.session_id}.{_digest(call.agent_id)}"
@@ -173,7 +176,7 @@ def _digest(text: str) -> str:
 
 
 def read_call(kind: type[Call], data: object) -> Call:
-    """Return the plugin's input `data` as a call of `kind`.
+    """Check `data`, the JSON that a plugin sent, and return it as a call of the class `kind`.
 
     Raises:
         SettingsError: A field has the wrong form. The error names the field and does not show its content.
@@ -187,7 +190,7 @@ def read_call(kind: type[Call], data: object) -> Call:
 
 def describe() -> dict[str, Any]:
     """Return what a plugin needs at its start. ``tools``: the tools to register. ``shorten_over_characters``: the size
-    above which it calls `shorten` for a result; 0 means never. ``plans_ahead``: True if it is to call `ahead`."""
+    above which it calls `shorten` for a tool result; 0 means never. ``plans_ahead``: True if it is to call `ahead`."""
     settings = load_settings()
     return {
         "tools": [
@@ -200,9 +203,10 @@ def describe() -> dict[str, Any]:
 
 
 def look_up(data: object, open_store: Callable[[], Store], project: str = "", wrapped: str = "") -> dict[str, Answer]:
-    """Return the answer to a `ToolCall`, from the agent's own conversation and the facts of the folder `project`.
+    """Answer the agent's call of a tool that searches or restores stored content: of its own conversation, and facts
+    of the folder `project`.
 
-    `wrapped`: name of the session if `compactor wrap` runs the client; empty otherwise. The conversation that the proxy
+    `wrapped`: name of the session if `compactor wrap` runs the client, else empty. The conversation that the proxy
     saved under this name is searched too, because these tools replace the MCP server.
     """
     call = read_call(ToolCall, data)
@@ -215,7 +219,7 @@ def compact(
 ) -> dict[str, Any]:
     """Compact the transcript of a `CompactCall`, and return one of these answers:
 
-    - ``{"messages", "receipt"}``: the rows that replace the whole transcript.
+    - ``{"messages", "receipt"}``: the rows that replace the whole transcript, and a text for the person about it.
     - ``{"summary", "kept", "receipt"}``: a text that replaces the messages before the row with the handle ``kept``, or
       all messages if ``kept`` is None.
     - ``{"unchanged"}``: a line to show; the client keeps everything.
@@ -227,7 +231,7 @@ def compact(
     """
     call = read_call(CompactCall, data)
     with _open_session(call, store, project) as (session, settings, transcript):
-        messages = _apart_from_view(transcript.messages, store, session.session_id)
+        messages = _split_after_view(transcript.messages, store, session.session_id)
         if not messages:
             return {"pass": "there is nothing to compact"}
         try:
@@ -241,12 +245,12 @@ def compact(
             replacement, why_not = {}, done.reason
         if done.applied and why_not:
             session.undo()
-    did = "passed" if why_not else "unchanged" if is_small else "compacted"
+    outcome = "passed" if why_not else "unchanged" if is_small else "compacted"
     now = clock()
     waited = f"; the agent waited {now - call.started_at:.1f} s" if call.started_at and not why_not else ""
-    is_ahead = done.applied and done.plan and done.plan.provenance.asked != "rules" and not call.answers
-    planned = ", planned beforehand" if is_ahead else ""
-    _note(store, call, now, did, f"{why_not or call.trigger}{planned}{waited}")
+    was_ahead = done.applied and done.plan and done.plan.provenance.asked != "rules" and not call.answers
+    planned = ", planned beforehand" if was_ahead else ""
+    _record_outcome(store, call, now, outcome, f"{why_not or call.trigger}{planned}{waited}")
     if why_not:
         return {"pass": why_not}
     if done.applied:
@@ -259,14 +263,14 @@ def compact(
 
 
 def ahead(data: object, store: Store, project: str = "") -> dict[str, Any]:
-    """Plan the next compaction before it is due, and store the plan.
+    """Plan the next compaction before it is due, and store the plan, so that the person need not wait for it later.
 
     Return ``{"is_ready"}``, which is True if a model made a plan, or ``{"ask"}`` as `compact` does. `compact` uses the
-    plan if its history begins with the planned one and its call has no instructions. `project`: the working folder.
+    plan if its transcript begins with the planned one and its call has no instructions. `project`: the working folder.
     """
     call = read_call(CompactCall, data)
     with _open_session(call, store, project) as (session, settings, transcript):
-        messages = _apart_from_view(transcript.messages, store, session.session_id)
+        messages = _split_after_view(transcript.messages, store, session.session_id)
         try:
             return {"is_ready": bool(messages) and session.plan_ahead(messages)}
         except Unanswered as asked:
@@ -277,7 +281,7 @@ def ahead(data: object, store: Store, project: str = "") -> dict[str, Any]:
 def _open_session(
     call: CompactCall, store: Store, project: str
 ) -> Iterator[tuple[Session, SessionSettings, RowTranscript]]:
-    """Yield the session of `call`, its settings, and the transcript."""
+    """Yield the session of the conversation, its settings, and the call's transcript; close the session afterwards."""
     settings, name = _settings(call).changed(project=project), conversation_id(call)
     transcript = read_rows(call.messages, call.api)
     planner: PlannerChoice = "rules" if settings.planner == "rules" else _planner(call, settings)
@@ -286,15 +290,16 @@ def _open_session(
 
 
 def _is_small(done: Compaction, session: Session, settings: SessionSettings) -> bool:
-    """Return True if the transcript stays as it is: `done` changed nothing because that would not pay, and half of the
-    window is free. The client is not asked to compact by itself then, because its summary would be longer."""
+    """Return True if the transcript is too small to compact: nothing changed because it would not pay, and half of the
+    window is free. The client is then not asked to compact by itself, because its summary would be longer."""
     if done.applied or done.is_repeated or done.tokens_before > settings.window_tokens / 2:
         return False
     return not done.tier or session.log()[-1].kind == "not_worth_it"
 
 
 def _replacement(view: Sequence[Message], transcript: RowTranscript, call: CompactCall) -> tuple[dict[str, Any], str]:
-    """Return `view` in the form that the client accepts, and the API's rule that it would break (empty if none)."""
+    """Return the compacted conversation `view` in the form that the client accepts, and the rule of the API that it
+    would break (empty if none)."""
     if call.as_summary == "all":
         return {"summary": view_text(view), "kept": None}, ""
     if call.as_summary:
@@ -304,17 +309,18 @@ def _replacement(view: Sequence[Message], transcript: RowTranscript, call: Compa
     return {"messages": rows}, _broken_rule(rows, call)
 
 
-def _note(store: Store, call: _Call, now: float, did: str, why: str) -> None:
-    """Record the outcome of `call` as an event in the store."""
-    event = {"client": call.client, "did": did, "why": why, "message": f"{did}: {why}"}
+def _record_outcome(store: Store, call: _Call, now: float, outcome: str, why: str) -> None:
+    """Record in the store the outcome of `call` (``compacted``, ``unchanged``, ``passed``, ``remembered``) and why."""
+    event = {"client": call.client, "did": outcome, "why": why, "message": f"{outcome}: {why}"}
     store.record_event({"kind": "mod", "session": conversation_id(call), "time": now, **event})
 
 
 def remember(data: object, read: Callable[[str], Sequence[Message]], store: Store, now: float) -> dict[str, Any]:
-    """Return the answer to a `CodexHookCall`: a page that Codex adds to its own summary; empty if there is none.
+    """Store the session that Codex has just compacted, and return a page of memory that Codex adds to its own summary;
+    empty if there is none.
 
-    The rules plan the page. Originals and plan are stored, so that the agent can restore every turn. `read` returns the
-    messages in the log at a path. `now`: seconds since the epoch.
+    No model is asked for the page. As the original messages are stored, the agent can restore every turn. `read`
+    returns the messages in the session log at a path. `now`: seconds since the epoch.
     """
     call = read_call(CodexHookCall, data)
     messages = read(call.transcript_path)
@@ -323,7 +329,7 @@ def remember(data: object, read: Callable[[str], Sequence[Message]], store: Stor
         store=store, settings=settings, planner="rules", model=call.model, session_id=call.session_id
     ) as session:
         done = session.compact(messages)
-    _note(store, call, now, "remembered" if done.applied else "passed", done.reason)
+    _record_outcome(store, call, now, "remembered" if done.applied else "passed", done.reason)
     if not done.applied:
         return {}
     page = {"hookEventName": "SessionStart", "additionalContext": view_text(done.messages)}
@@ -332,15 +338,16 @@ def remember(data: object, read: Callable[[str], Sequence[Message]], store: Stor
 
 
 def receipt_of_own(data: object, store: Store, now: float, command: str = "compactor") -> dict[str, Any]:
-    """Store the originals of a compaction that the client made by itself, and return ``{"receipt"}`` of it. `now`:
-    seconds since the epoch. `command`: the command by which a person runs this program."""
+    """Store the messages that the client removed in a compaction of its own, and return ``{"receipt"}``: a text that
+    shows the person what was kept and removed. `now`: seconds since the epoch. `command`: the command by which a person
+    runs this program."""
     call = read_call(OwnCompactionCall, data)
     name = conversation_id(call)
-    before = _apart_from_view(read_rows(call.messages, call.api).messages, store, name)
+    before = _split_after_view(read_rows(call.messages, call.api).messages, store, name)
     earlier = originals_behind(store, before, name)
     whole = earlier.messages if earlier else before
     store.save_history(read_history(whole))
-    _note(store, call, now, "passed", call.why)
+    _record_outcome(store, call, now, "passed", call.why)
     after, usage = read_rows(call.after).messages, _usage(call.usage)
     text = receipt_of_foreign(
         whole, after, sent_before=before, model=call.model, usage=usage, by=call.client, command=command
@@ -349,10 +356,10 @@ def receipt_of_own(data: object, store: Store, now: float, command: str = "compa
 
 
 def preview(data: object, store: Store | None, review: Callable[[str], str]) -> dict[str, str]:
-    """Return ``{"text"}``: the effect that a compaction would have now. Plan by rules, ask no model and write nothing.
+    """Return ``{"text"}``: what a compaction would do now, as text for the person. Ask no model and write nothing.
 
-    `store`: None if there is no store yet. `review` takes the id of the client's session, and returns the command by
-    which a person reviews it; an empty text if there is no such command.
+    `store`: None if there is no store yet. `review` takes the id of the client's session, and returns the command that
+    shows a person the whole plan; an empty text if there is none.
     """
     call = read_call(PreviewCall, data)
     first, _, focus = call.arguments.strip().partition(" ")
@@ -362,7 +369,7 @@ def preview(data: object, store: Store | None, review: Callable[[str], str]) -> 
     known: dict[str, Any] = {}
     if store is not None:
         known = {"store": store, "session_id": conversation_id(call)}
-        messages = _apart_from_view(messages, **known)
+        messages = _split_after_view(messages, **known)
     with Session(settings=_settings(call), planner="rules", model=call.model, **known) as session:
         done = session.compact(messages, focus, dry_run=True)
     if done.plan is None or not done.tier:
@@ -372,8 +379,8 @@ def preview(data: object, store: Store | None, review: Callable[[str], str]) -> 
 
 
 def shorten(data: object, store: Store) -> dict[str, str]:
-    """Store the result of a `LargeResultCall`, and return ``{"content"}``, a shorter content to send instead. Return an
-    empty dict if the result is to be sent as it is."""
+    """Store a large tool result, and return ``{"content"}``, a shorter text for the model with a way to restore the
+    whole. Return an empty dict if the result is to be sent as it is."""
     call = read_call(LargeResultCall, data)
     settings = _with_tool(load_settings())
     use = {"type": "tool_use", "id": call.tool_use_id, "name": call.tool, "input": {}}
@@ -387,9 +394,9 @@ def shorten(data: object, store: Store) -> dict[str, str]:
 
 
 def _settings(call: CompactCall) -> SessionSettings:
-    """Return the settings of the environment, with the client's name for our tool and the window of `call`.
+    """Return the user's settings, with the context window of the call's model and the tool name that its client uses.
 
-    A client that compacts without being asked has reached its limit. Its last prompt counts as the window then.
+    A client that compacts without being asked has reached its limit, so its last prompt counts as the window then.
     """
     settings = load_settings()
     last_prompt = 0 if call.trigger in ("manual", "plugin") else call.context_tokens
@@ -399,16 +406,17 @@ def _settings(call: CompactCall) -> SessionSettings:
 
 
 def _with_tool(settings: SessionSettings, name: str = f"{MCP_PREFIX}restore_context") -> SessionSettings:
-    """Return `settings` with `name` for the tool that restores turns, unless they already have a name for it."""
+    """Return `settings` with `name` for the tool by which the agent restores removed turns, unless the user set one."""
     tool = settings.plan.restore_tool or name
     return settings.changed(plan=settings.plan.changed(restore_tool=tool))
 
 
 def _planner(call: CompactCall, settings: SessionSettings) -> RelayedPlanner:
-    """Return a planner that asks the client's model, in one of two ways.
+    """Return a planner whose questions the client's model answers, in one of two ways.
 
     A fork is a question after the whole transcript; it is cheap while the provider has that cached. The client forks
-    only its main transcript, and only on the session's own model. In all other cases the model reads cards.
+    only its main transcript, and only on the session's own model. In all other cases the model reads cards, which are
+    short descriptions of the turns.
     """
     is_cached = call.idle_seconds is not None and is_warm(call.idle_seconds)
     model = settings.planner_model.removeprefix("anthropic/")
@@ -419,7 +427,7 @@ def _planner(call: CompactCall, settings: SessionSettings) -> RelayedPlanner:
 
 
 def _question(question: RelayedQuestion, settings: SessionSettings) -> dict[str, Any]:
-    """Return `question` in the form that the plugin reads."""
+    """Return `question` to the client's model in the form that the plugin reads."""
     data: dict[str, Any] = {"id": question.id, "via": question.via, "prompt": question.prompt}
     if question.via == "complete":
         data |= {"model": question.model, "system": question.system, "maxTokens": question.max_tokens}
@@ -427,9 +435,12 @@ def _question(question: RelayedQuestion, settings: SessionSettings) -> dict[str,
     return data
 
 
-def _apart_from_view(messages: Sequence[Message], store: Store, session_id: str) -> list[Message]:
-    """Return `messages` with the end of our last view and the user's next words as two messages. The client joins them
-    to one, and a list that begins with our view is recognised only if the view ends where a message ends."""
+def _split_after_view(messages: Sequence[Message], store: Store, session_id: str) -> list[Message]:
+    """Return `messages` with the user's words after the last compacted list (the view) as a message of their own.
+
+    The client joins them to the last message of the view. But a list that begins with a view is recognised only if the
+    view ends where a message ends.
+    """
     saved = load_session(store, session_id)
     view = saved.frame.head if saved is not None else []
     at = len(view) - 1
@@ -439,12 +450,12 @@ def _apart_from_view(messages: Sequence[Message], store: Store, session_id: str)
     if content[: len(end_of_view)] != end_of_view or len(content) == len(end_of_view):
         return list(messages)
     next_words = content[len(end_of_view) :]
-    apart = ({**messages[at], "content": end_of_view}, {**messages[at], "content": next_words})
-    return [*messages[:at], *apart, *messages[at + 1 :]]
+    split = ({**messages[at], "content": end_of_view}, {**messages[at], "content": next_words})
+    return [*messages[:at], *split, *messages[at + 1 :]]
 
 
 def _broken_rule(rows: Sequence[Mapping[str, Any]], call: CompactCall) -> str:
-    """Return the rule of the API that the messages of `rows` would break; empty if none."""
+    """Return the rule of the API that the client's transcript would break if `rows` replaced it; empty if none."""
     known = {row.handle: row for row in call.messages}
     whole = [known[row["handle"]] if "handle" in row else Row.model_validate(row) for row in rows]
     late = [{"tool_use_id": name} for name in read_rows(whole).open_calls]

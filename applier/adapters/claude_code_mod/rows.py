@@ -1,9 +1,9 @@
-"""Conversion between the rows in which Claude Code exchanges transcripts with a mod, and the Messages API's messages.
+"""Converts the rows in which Claude Code exchanges transcripts with a plugin to messages of the API, and back.
 
-A row is a message or a part of one: the client keeps thinking, text and calls of an assistant apart. Neighbouring rows
-of one role are one message. A handle is the client's name for a row; a row that we return by its handle stays as it is
-in the client. Rows hold text only. Images and documents ("media") are read from the API's form of the same transcript,
-and are returned by the handle of their row. Pure.
+A row is a message or a part of one: the client keeps thinking, text and calls of an assistant apart. Consecutive rows
+of one role are one message. A handle is the client's name for a row; a row that is returned by its handle stays as it
+is in the client. Rows contain only text. Images and documents ("media") are read from the API's form of the same
+transcript, and are returned by the handle of their row.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from planner.placeholders import clean, media_mark
 from planner.reading.messages import Block, Message, blocks
 
 IN_ROWS = ("text", "tool_use", "tool_result")
-"""Types of block that rows can contain; a result in a row has only its text."""
+"""Types of block that rows can contain; all other types count as media. A result in a row has only its text."""
 
 
 class RowToolUse(BaseModel):
-    """Tool call in a row; unknown fields of a newer client are ignored, here and below."""
+    """Tool call in a row. As in the classes below, unknown fields of a newer client are ignored."""
 
     tool_use_id: str
     tool: str
@@ -31,7 +31,7 @@ class RowToolUse(BaseModel):
 
 
 class ToolResult(BaseModel):
-    """Result of a call, as the model read it."""
+    """Result of a tool call in a row, as the model read it."""
 
     tool_use_id: str
     text: str = ""
@@ -39,39 +39,40 @@ class ToolResult(BaseModel):
 
 
 class Row(BaseModel):
-    """One row of the transcript."""
+    """Row of a transcript in Claude Code's form: a message or a part of one."""
 
     role: Literal["user", "assistant"]
     text: str = ""
     toolUses: tuple[RowToolUse, ...] = ()  # noqa: N815
     toolResults: tuple[ToolResult, ...] | None = ()  # noqa: N815
     handle: str = Field(default="", max_length=200)
-    """Client's name for the row."""
+    """Name of the row in the client; a row that is returned by this name stays as it is there."""
 
 
 @dataclass(frozen=True)
 class RowTranscript:
-    """A transcript's rows as messages, and the client's handles for them."""
+    """Messages of the API made from a client's rows, with the client's names for these rows (handles)."""
 
     messages: list[Message]
     handles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Handles by content. An assistant's message has the handles of all its rows; a user's row with media has its
-    own. `_key` turns the content into the key."""
+    """Handles of rows by their content as JSON (see `_key`): all rows of each assistant's message, and each row of the
+    user with an image or document."""
     firsts: Sequence[str] = ()
-    """Handle of each message's first row."""
+    """Handle of the first row of each message."""
 
     @property
     def open_calls(self) -> list[str]:
-        """Ids of the calls at the end that have no result yet."""
+        """Ids of the tool calls at the end of the transcript that have no result yet."""
         end = [block for message in self.messages[-2:] for block in message["content"]]
         answered = {block["tool_use_id"] for block in end if block["type"] == "tool_result"}
         return [block["id"] for block in end if block["type"] == "tool_use" and block["id"] not in answered]
 
 
 def read_rows(rows: Sequence[Row], api: Sequence[Mapping[str, Any]] = ()) -> RowTranscript:
-    """Return the messages of `rows` with the media of `api`, which is the same transcript in the API's form.
+    """Convert `rows` to messages, with the images and documents of `api` (the same transcript as messages of the API).
 
-    Calls without a result and results without a call are left out. Calls at the end may still get a result and stay.
+    A call without a result and a result without a call are left out, because the API refuses them. Calls at the end
+    stay, as they may still get a result.
     """
     media, handles, parts = _Media(api), dict[str, tuple[str, ...]](), list[_Part]()
     for row in rows:
@@ -80,15 +81,15 @@ def read_rows(rows: Sequence[Row], api: Sequence[Mapping[str, Any]] = ()) -> Row
         if any(map(_has_media, content)):
             handles[_key(content)] = (row.handle,)
     joined = _joined(_paired(_joined(parts)))  # again, as a part may have lost all of its content
-    handles |= {_key(one.content): one.handles for one in joined if one.role == "assistant"}
-    messages: list[Message] = [{"role": one.role, "content": one.content} for one in joined]
+    handles |= {_key(part.content): part.handles for part in joined if part.role == "assistant"}
+    messages: list[Message] = [{"role": part.role, "content": part.content} for part in joined]
     complete = {key: names for key, names in handles.items() if all(names)}
-    return RowTranscript(messages, complete, [one.handles[0] for one in joined])
+    return RowTranscript(messages, complete, [part.handles[0] for part in joined])
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Neighbouring rows of one role, joined: their blocks and their handles."""
+    """Blocks and handles of one row, or of consecutive rows of the same role."""
 
     role: str
     content: list[Block]
@@ -96,7 +97,7 @@ class _Part:
 
 
 def _content(row: Row, media: _Media) -> list[Block]:
-    """Return a row as blocks: text and calls, or results and text, with their media."""
+    """Return the blocks of a row with their images and documents: text and calls, or results and text."""
     if row.role == "assistant":
         calls = (
             {"type": "tool_use", "id": use.tool_use_id, "name": use.tool, "input": use.input} for use in row.toolUses
@@ -107,8 +108,8 @@ def _content(row: Row, media: _Media) -> list[Block]:
 
 
 def _joined(parts: Iterable[_Part]) -> list[_Part]:
-    """Return `parts` with neighbours of one role joined to one part, in which results come first. A part without
-    content, such as thinking, is left out, and its handles go to the part of the same role that follows it."""
+    """Join consecutive parts of the same role, with tool results first, as the API demands. A part without content,
+    such as thinking, is left out; its handles go to the part of the same role that follows it."""
     joined: list[_Part] = []
     role, new_handles = "", tuple[str, ...]()
     for part in parts:
@@ -126,13 +127,13 @@ def _joined(parts: Iterable[_Part]) -> list[_Part]:
 
 
 def _paired(parts: Sequence[_Part]) -> Iterator[_Part]:
-    """Yield `parts` without unanswered calls and without results that have no call. Calls of the last assistant part
-    stay if nothing but results follows, because they can still be answered."""
+    """Yield `parts` without tool calls that have no result, and without results that have no call. Calls of the last
+    assistant part stay if nothing but results follows, because they can still get a result."""
     seen_ids: set[str] = set()
     kept_ids: set[str] = set()  # of the calls in the newest assistant part, and of their results
     for at, part in enumerate(parts):
         if part.role == "assistant":
-            after = [block for one in parts[at + 1 :][:1] for block in one.content]
+            after = [block for following in parts[at + 1 :][:1] for block in following.content]
             is_open = at + 2 >= len(parts) and all(block["type"] == "tool_result" for block in after)
             call_ids = {str(block["id"]) for block in part.content if block["type"] == "tool_use"}
             answered = call_ids if is_open else call_ids & {block.get("tool_use_id") for block in after}
@@ -158,15 +159,15 @@ def _result(result: ToolResult, media: _Media) -> Block:
 
 
 class _Media:
-    """Images and documents of a transcript, which only its API form contains."""
+    """Finder of the images and documents of a transcript, which its rows lack and its messages of the API contain."""
 
     def __init__(self, api: Sequence[Mapping[str, Any]]) -> None:
-        """Index the messages of `api`."""
+        """Index the messages `api`."""
         self.results: dict[str, list[Block]] = {}
-        """Contents of results with media, by the id of the call."""
+        """Contents of tool results with media, by the id of the call."""
         self._typed: dict[str, list[list[Block]]] = {}
-        """Blocks to put in place of a user's text, by the text. Each message with the text and media adds a list: the
-        blocks of the text and all its media, in their order."""
+        """Blocks to put in place of a row of the user, by the row's text: for each message with this text and media, a
+        list of the text's blocks and of all media, in their order."""
         for message in api:
             content = [block for block in _list(message.get("content")) if isinstance(block, dict)]
             for block in content:
@@ -183,12 +184,12 @@ class _Media:
         texts = [str(block.get("text", "")).strip() for block in content]
         for text in set(texts):
             pairs = zip(content, texts, strict=True)
-            blocks_of_text = [block for block, own in pairs if _is_medium(block) or (text and own == text)]
+            blocks_of_text = [block for block, its_text in pairs if _is_medium(block) or (text and its_text == text)]
             self._typed.setdefault(text, []).append(blocks_of_text)
 
     def sent_with(self, row: Row) -> list[Block]:
-        """Return the text of the user's `row` with the media of the same message; empty if it has none. No medium is
-        returned twice."""
+        """Return the text of the user's `row` with the images and documents of the same message; empty if it has none.
+        None of them is returned a second time, for another row of the message."""
         typed = [] if row.toolResults else self._typed.get(row.text.strip(), [])
         sent = [block for block in (typed.pop(0) if typed else ()) if id(block) not in self._used]
         self._used.update(id(block) for block in sent if _is_medium(block))
@@ -208,19 +209,20 @@ def _has_media(block: Block) -> bool:
 
 
 def _key(content: Sequence[Block]) -> str:
-    """Return the text under which `RowTranscript.handles` lists `content`."""
+    """Return `content` as JSON, by which `RowTranscript.handles` lists it."""
     return json.dumps(content, sort_keys=True)
 
 
 def rows_of(view: Sequence[Message], transcript: RowTranscript, *, thinking: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield the rows of `view`. A user's row with media is returned by its handle, everything else as text and calls.
+    """Yield `view`, a compacted conversation, as rows for the client. Rows that `transcript` names, with an image or a
+    document, are yielded as ``{"handle": …}``, so that the client keeps its own row; all others as text and calls.
 
-    `thinking`: True if the model accepts old thinking after a changed list. Then unchanged messages of the assistant
-    are returned by their handles too, which keeps their thinking.
+    `thinking`: True if the model accepts old thinking in a changed list. Then unchanged messages of the assistant are
+    yielded by their handles too, because only the client's rows contain the thinking.
     """
     used_handles: set[str] = set()
     for message in view:
-        content = _unmarked(message)
+        content = _without_cache_marks(message)
         if thinking and message["role"] == "assistant" and (handles := transcript.handles.get(_key(content))):
             yield from ({"handle": handle} for handle in handles)
         elif message["role"] == "assistant":
@@ -229,28 +231,29 @@ def rows_of(view: Sequence[Message], transcript: RowTranscript, *, thinking: boo
             yield from _user_rows(content, transcript, used_handles)
 
 
-def _unmarked(message: Message) -> list[Block]:
-    return [{name: value for name, value in one.items() if name != "cache_control"} for one in blocks(message)]
+def _without_cache_marks(message: Message) -> list[Block]:
+    return [{name: value for name, value in block.items() if name != "cache_control"} for block in blocks(message)]
 
 
 def without_tail(view: Sequence[Message], transcript: RowTranscript) -> tuple[list[Message], str]:
-    """Return the front of `view`, and the handle of the first row that the client keeps. The front is the view without
-    the unchanged messages at its end, which the client has itself. The handle is empty if there are none.
+    """Return the front of `view` (a compacted conversation), and the handle of the first row that the client keeps.
 
-    The view may have added blocks in front of the unchanged end, and after the newest message. They are returned at the
-    end of the front, as messages of the user.
+    The front is the view without the messages at its end that are unchanged and that the client therefore keeps; if
+    there are none, the handle is empty. Blocks that the view added just before these messages, or after the newest one,
+    are returned at the end of the front, as messages of the user.
     """
-    ours, original = [_unmarked(message) for message in view], [message["content"] for message in transcript.messages]
-    size = len(original[-1])
-    ends = [at for at in range(size, len(ours[-1])) if ours[-1][at - size : at] == original[-1]]
-    added_after = ours[-1][ends[0] :] if ends else []
-    ours[-1] = ours[-1][: len(ours[-1]) - len(added_after)]
+    compacted = [_without_cache_marks(message) for message in view]
+    original = [message["content"] for message in transcript.messages]
+    size, newest = len(original[-1]), compacted[-1]
+    ends = [at for at in range(size, len(newest)) if newest[at - size : at] == original[-1]]
+    added_after = newest[ends[0] :] if ends else []
+    compacted[-1] = newest[: len(newest) - len(added_after)]
     kept, added_before = 0, list[Block]()  # number of unchanged messages; blocks joined in front of the first of them
-    for our_content, content in zip(reversed(ours), reversed(original), strict=False):
-        at = len(our_content) - len(content)
-        if added_before or our_content[at:] != content:
+    for content, original_content in zip(reversed(compacted), reversed(original), strict=False):
+        at = len(content) - len(original_content)
+        if added_before or content[at:] != original_content:
             break
-        kept, added_before = kept + 1, our_content[:at]
+        kept, added_before = kept + 1, content[:at]
     while kept and original[-kept][0]["type"] == "tool_result":  # the API refuses a result without its call
         kept, added_before = kept - 1, []
     added = [{"role": "user", "content": content} for content in (added_before, added_after) if content]
@@ -273,26 +276,28 @@ def _assistant_rows(content: Sequence[Block]) -> Iterator[dict[str, Any]]:
 
 
 def _user_rows(content: Sequence[Block], transcript: RowTranscript, used_handles: set[str]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a user's message: one for each result, text and medium. A medium is returned by the handle of
-    the client's row with it, if that is not in `used_handles` yet, else as a text that names it. Returned handles are
-    added to `used_handles`."""
+    """Yield the rows of a user's message: one for each result, text, image or document. An image or document is yielded
+    as the handle of the client's row with it, or, if that was used already, as a text that names it. Add the yielded
+    handles to `used_handles`."""
     at = 0
     while at < len(content):
-        stop, handle = _own_row(content, at, transcript, used_handles)
+        stop, handle = _row_with_media(content, at, transcript, used_handles)
         if handle:
             used_handles.add(handle)
             yield {"handle": handle}
         else:
             block = content[at]
-            results = [_shown_result(block)] if block["type"] == "tool_result" else []
+            results = [_result_row(block)] if block["type"] == "tool_result" else []
             text = "" if results else str(block.get("text", "")) or media_mark(block)
             yield {"role": "user", "text": text, "toolUses": [], **({"toolResults": results} if results else {})}
         at = stop
 
 
-def _own_row(content: Sequence[Block], at: int, transcript: RowTranscript, used_handles: set[str]) -> tuple[int, str]:
-    """Return the client's row with media that begins at block `at`: the index of the first block after it, and its
-    handle. Without such a row, return the next index and an empty handle. The longest row is preferred."""
+def _row_with_media(
+    content: Sequence[Block], at: int, transcript: RowTranscript, used_handles: set[str]
+) -> tuple[int, str]:
+    """Find the client's longest unused row with media that equals the blocks from index `at` on. Return the index of
+    the first block after it, and its handle; if there is no such row, the next index and an empty handle."""
     for stop in range(len(content), at, -1):
         if any(map(_has_media, content[at:stop])):
             for handle in transcript.handles.get(_key(content[at:stop]), ()):
@@ -301,8 +306,8 @@ def _own_row(content: Sequence[Block], at: int, transcript: RowTranscript, used_
     return at + 1, ""
 
 
-def _shown_result(block: Block) -> dict[str, Any]:
-    """Return a ``tool_result`` block in the form of rows, with marks instead of media."""
+def _result_row(block: Block) -> dict[str, Any]:
+    """Return a ``tool_result`` block in the form of rows, which contain only text: a short mark names each image."""
     inside = block.get("content")
     parts = [{"type": "text", "text": inside}] if isinstance(inside, str) else _list(inside)
     text = "\n".join(str(part.get("text", "")) or clean(media_mark(part)) for part in parts)

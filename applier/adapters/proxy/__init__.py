@@ -1,7 +1,7 @@
-"""A proxy between any client and its provider, with a session for each conversation; needs the extra ``proxy``.
+"""Proxy between an agent and its provider that compacts long conversations on the way; needs the extra ``proxy``.
 
-Here are its port, the settings of its sessions, and the bounds of its store. `entrance` admits requests, `endpoints`
-answers them, `upstreams` chooses their destination, and `gateway` asks the session of the conversation.
+This module opens the port and each conversation's session, and deletes old conversations. `entrance` admits requests,
+`endpoints` answers them, `upstreams` chooses the provider, and `gateway` compacts by the conversation's session.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from applier.adapters.proxy.configuration import ProxySettings, RetentionTable, file_session
-from applier.adapters.proxy.conversations import IDLE_SECONDS, Asker, Conversations
+from applier.adapters.proxy.conversations import IDLE_SECONDS, Conversations, PlannerAccess
 from applier.adapters.proxy.endpoints import Endpoints
 from applier.adapters.proxy.entrance import Entrance, People
 from applier.adapters.proxy.gateway import Gateway
@@ -48,27 +48,29 @@ from planner.reading.tokens import names_provider
 __all__ = ["ProxyServer", "ProxySettings", "Upstreams"]
 
 _STOP_SECONDS = 10
-"""Seconds for unfinished answers after SIGTERM, unless a team's file sets them."""
+"""Seconds that unfinished answers have after SIGTERM, unless a team's file sets them."""
 _CLOSE_SECONDS = 1
-"""Further seconds for closing the sessions: one that waits for its planner delays the others."""
+"""Further seconds for closing the sessions, as one that waits for its planner delays the others."""
 _PATIENCE_SECONDS = 5.0
-"""Time after which a request continues without the database if that does not answer."""
+"""Seconds after which a request continues without the database if that does not answer."""
 _SWITCH_SECONDS = 0.000_5
 """Seconds for which a thread may keep Python's interpreter while others wait (by default 0.005). The event loop waits
-so long at each step of an answer. While three large lists were planned, other requests took 0.12 s instead of 0.36."""
+this long at each step of an answer. While three large lists were planned, other requests took 0.12 s instead of 0.36.
+"""
 _FIRST_HISTORY = (
     {"role": "user", "content": "Read a file."},
     {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "read", "input": {"path": "a.py"}}]},
     {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "Error: none"}]},
     {"role": "assistant", "content": "It is not there."},
 )
+"""Short conversation that is planned once at the start, so that all code is loaded."""
 _BACKLOG = 512
 _DAY_SECONDS, _HOUR_SECONDS, _MEGABYTE = 86_400, 3_600, 1_000_000
 _logger = logging.getLogger("applier.proxy")
 
 
 class ProxyServer(AppServer):
-    """The proxy as a context manager; it listens from its construction.
+    """Proxy server, as a context manager; it listens from its construction.
 
     ::
 
@@ -77,12 +79,12 @@ class ProxyServer(AppServer):
     """
 
     def __init__(self, settings: ProxySettings | None = None) -> None:
-        """Open the port; answer nothing yet.
+        """Open the port, but answer no request yet.
 
         Raises:
-            SettingsError: it would listen beyond loopback without a token, the port is taken, or a setting of a
+            SettingsError: It would listen beyond loopback without a token, the port is taken, or a setting of a
                 session is wrong.
-            StoreError: the tokens cannot be read.
+            StoreError: The people's tokens cannot be read from the store.
         """
         settings = settings or ProxySettings()
         if not settings.is_loopback and not settings.token and not settings.has_people:
@@ -92,7 +94,7 @@ class ProxyServer(AppServer):
             )
         self.settings, self.metrics = settings, Metrics(by_person=settings.has_people)
         self.rules_for_want_of_upstream = False
-        """True after a session was opened with the rules planner because its upstream offers no model for plans."""
+        """True after a session had to plan by rules because the model of its provider cannot be asked for plans."""
         team = settings.team
         self._session_settings = file_session(team.session) if team else load_settings(**settings.session)
         register_prices(self._session_settings.prices)
@@ -108,32 +110,34 @@ class ProxyServer(AppServer):
 
     @property
     def named_url(self) -> str:
-        """Base URL for the own client. It contains the client's secret, in place of headers."""
+        """Base URL for the agent that the proxy was started for. It contains a secret by which the proxy recognises the
+        agent, because not every agent can send a header."""
         return f"{self.url}/{self.settings.own.secret}" if self.settings.own.secret else self.url
 
     @property
     def url(self) -> str:
-        """Base URL for a client."""
+        """Base URL that a client sets to use the proxy: ``http://127.0.0.1:8787``."""
         host, port = self.address
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
-    def _open_session(self, session_id: str, model: str, asker: Asker | None) -> Session:
-        """Open the session `session_id` for requests to `model`. Plans are asked for by `asker`, with the agent's key.
+    def _open_session(self, session_id: str, model: str, planner_access: PlannerAccess | None) -> Session:
+        """Open the session `session_id` for requests to `model`. The provider is asked for plans by `planner_access`,
+        with the agent's key.
 
-        If the planner model is named with its provider, that provider is asked instead, with the environment's key. If
-        `asker` is None, the rules plan.
+        If the settings name a planner model with its provider, that provider is asked instead, with the key in the
+        environment. If `planner_access` is None, plans are made by rules, without a model.
         """
         settings = self._session_settings
         if settings.background is None:  # plan in the background, because an agent waits for each request
             settings = settings.model_copy(update={"background": True})
         planner: PlannerChoice = settings.planner
         if names_provider(settings.planner_model):
-            asker = None
-        elif asker is None and planner != "rules":
+            planner_access = None
+        elif planner_access is None and planner != "rules":
             planner, self.rules_for_want_of_upstream = "rules", True
-        elif isinstance(asker, ResponsesPlanner) and planner != "rules":
-            asker.model, planner = settings.planner_model, asker
-        client = asker if isinstance(asker, Account) else None
+        elif isinstance(planner_access, ResponsesPlanner) and planner != "rules":
+            planner_access.model, planner = settings.planner_model, planner_access
+        client = planner_access if isinstance(planner_access, Account) else None
         return Session(
             settings=settings,
             planner=planner,
@@ -146,20 +150,20 @@ class ProxyServer(AppServer):
 
     @property
     def _is_shared(self) -> bool:
-        """True if proxies on several machines may use the store, because it is a database and not a file."""
+        """True if proxies on several machines may share the store, because it is a database server and not a file."""
         with suppress(StoreError):
             return store_file(self.settings.store) is None
         return False
 
     def _marks(self, session_ids: list[str]) -> Mapping[str, list[str]]:
-        """Return the digests of the newest answers that any proxy has seen in these sessions. They are empty if the
-        store is not shared, or fails."""
+        """Return, for each session, the digests of its newest answer that any proxy saw, so that a proxy notices when
+        another one continued it. Empty if the store is not shared, or fails."""
         with suppress(StoreError):
             return self._store.use(lambda store: marks_of(store, session_ids)) if self._is_shared else {}
         return {}
 
     def _app(self) -> ASGIApp:
-        """Return the application, which closes the sessions of its gateway at shutdown."""
+        """Return the web application; at shutdown it closes all sessions, so that they are saved."""
         endpoints = Endpoints(self.settings, self.gateway, lambda: self.is_stopping)
         retention = self.settings.team.retention if self.settings.team else RetentionTable()
 
@@ -168,7 +172,7 @@ class ProxyServer(AppServer):
             usual_seconds = sys.getswitchinterval()
             sys.setswitchinterval(min(usual_seconds, _SWITCH_SECONDS))
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_keep_clean, SessionStore(self.settings.store), retention)
+                tasks.start_soon(_delete_old, SessionStore(self.settings.store), retention)
                 yield
                 await endpoints.client.aclose()
                 tasks.cancel_scope.cancel()
@@ -188,13 +192,14 @@ class ProxyServer(AppServer):
 
 
 def load() -> None:
-    """Load everything for a first plan (vocabulary, patterns, rules, modules); this takes a second."""
+    """Load everything that a first plan needs (vocabulary, patterns, modules), which takes a second."""
     redact("Read a file.")
     plan_compaction(_FIRST_HISTORY, "Read a file.", planner="rules")
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a listening socket marked as TCP: asyncio delays data on others."""
+    """Return a socket that listens on `host` and `port`, marked as TCP because asyncio delays data on others. Raise
+    SettingsError if that fails."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         opened = socket.create_server((host, port), family=family, backlog=_BACKLOG)
@@ -205,8 +210,9 @@ def _listening(host: str, port: int) -> socket.socket:
     return socket.socket(fileno=opened.detach())  # looks up its protocol
 
 
-async def _keep_clean(store: SessionStore, bounds: RetentionTable) -> None:
-    """Delete what exceeds the `bounds` of a team's store, now and every few hours. Without bounds, do nothing."""
+async def _delete_old(store: SessionStore, bounds: RetentionTable) -> None:
+    """Delete conversations that are older than `bounds` allow, and the oldest if all together are larger, now and every
+    few hours. Without bounds, do nothing."""
     days, megabytes = bounds.older_than_days, bounds.larger_than_megabytes
     older = None if days is None else days * _DAY_SECONDS
     larger = None if megabytes is None else round(megabytes * _MEGABYTE)

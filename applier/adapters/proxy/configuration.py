@@ -1,7 +1,7 @@
-"""Settings of the proxy: in code by `ProxySettings`, for a team by one TOML file.
+"""Settings of the proxy: `ProxySettings` in code, or one TOML file for a proxy that a team shares.
 
-A team's file is complete: neither the working folder nor ``COMPACTOR_…`` variables are read. It names the variables
-that hold keys.
+A team's file is complete: neither the working folder nor ``COMPACTOR_…`` variables are read. It contains no keys, but
+names the environment variables that do.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from planner.settings import CheckedSettings
 
 LOOPBACK_HOSTS = frozenset(("127.0.0.1", "::1", "localhost"))
 _KEY = re.compile(r"[!-~]+")
-"""``sk-ant-1``, which a header can carry; not a text with a blank or a line break."""
+"""Provider's key that can be sent in a header: ``sk-ant-1``; not a text with a blank or a line break."""
 _OTHERS_MODE = 0o077
-"""Bits of a file's mode that give rights to others than its owner."""
+"""Bits of a file's mode that let others than its owner read or write it."""
 
 
 class _Table(CheckedSettings):
@@ -37,18 +37,18 @@ class _Table(CheckedSettings):
 
 
 class UpstreamTable(_Table):
-    """Addresses of upstreams; requests of an API without an address are refused."""
+    """Table ``upstreams`` of a team's file: the providers' addresses. Requests of an API without one are refused."""
 
     anthropic: str = ""
     openai: str = ""
     chatgpt: str = ""
     read_seconds: float = Field(default=600.0, gt=0)
-    """Seconds that a provider may be silent."""
+    """Seconds that a provider may be silent during an answer."""
     anthropic_key_variable: str = ""
-    """Environment variable with the key that replaces people's own keys; empty to send their own."""
+    """Environment variable with the team's key for Anthropic; empty if people send their own keys."""
     openai_key_variable: str = ""
     paths: tuple[Annotated[str, Field(pattern=PATH_PATTERN)], ...] = Field(default=(), strict=False)
-    """More paths that may use these keys, such as ``/v1/embeddings`` or ``/v1/files/*``."""
+    """More paths on which the team's keys may be used, such as ``/v1/embeddings`` or ``/v1/files/*``."""
 
 
 class LimitTable(_Table):
@@ -59,18 +59,18 @@ class LimitTable(_Table):
 
 
 class LimitsTable(LimitTable):
-    """Quotas of everybody, and of some people by name."""
+    """Table ``limits`` of a team's file: the quota of everybody, and other quotas of some people by name."""
 
     people: dict[str, LimitTable] = Field(default_factory=dict)
 
     def of(self, person: str) -> LimitTable:
-        """Return the quota of `person`."""
+        """Return the quota of `person`: their own if the file has one, else that of everybody."""
         return self.people.get(person, self)
 
 
 class RetentionTable(_Table):
-    """Bounds beyond which old conversations are deleted, and the interval at which they are checked. Without a bound
-    nothing is deleted."""
+    """Table ``retention`` of a team's file: the age and total size beyond which old conversations are deleted, and how
+    often this is checked. Without a bound nothing is deleted."""
 
     older_than_days: float | None = Field(default=None, gt=0)
     larger_than_megabytes: float | None = Field(default=None, gt=0)
@@ -78,54 +78,55 @@ class RetentionTable(_Table):
 
 
 class TeamSettings(_Table):
-    """A team's file."""
+    """Content of a team's file: all settings of a proxy that several people share."""
 
     host: str = Field(default="127.0.0.1", pattern="^[A-Za-z0-9.:-]+$")
     port: int = Field(default=8787, ge=0, le=65_535)
     store: str
-    """Absolute path of a file, or postgresql://…"""
+    """Place of the store: the absolute path of a file, or ``postgresql://…``."""
     tokens: bool = True
-    """True: each person needs their own token. False: nobody needs one; only on loopback."""
+    """True if each person needs their own token; False, allowed only on loopback, if nobody needs one."""
     grace_seconds: int = Field(default=30, ge=0)
-    """Time after SIGTERM within which unfinished answers may end."""
+    """Seconds after SIGTERM in which unfinished answers may end."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     upstreams: UpstreamTable
     limits: LimitsTable = Field(default_factory=LimitsTable)
     retention: RetentionTable = Field(default_factory=RetentionTable)
     session: dict[str, Any] = Field(default_factory=dict)
-    """Settings of each session."""
+    """Settings of each conversation's session, such as ``window_tokens``."""
 
 
 class OwnClient(NamedTuple):
-    """The client that a proxy was started for, as `compactor wrap` does."""
+    """Agent program that a proxy was started for, as `compactor wrap` does. The proxy recognises its requests by a
+    secret, because the credentials of a login change every few hours."""
 
     secret: str = ""
-    """Secret by which its requests are recognised; empty if there is no such client."""
+    """Secret that its requests contain; empty if there is no such program."""
     name: str = ""
-    """Name of its conversations."""
+    """Name with which the ids of its conversations begin."""
 
 
 @dataclass(frozen=True)
 class ProxySettings:
-    """Addresses of the proxy and its upstreams, and the settings of its sessions."""
+    """Settings of a proxy: its address, the providers' addresses, and what its sessions use."""
 
     host: str = "127.0.0.1"
     port: int = 0
-    """Port; 0 for any free one."""
+    """Port to listen on; 0 for any free one."""
     token: str = field(default="", repr=False)
     """Value of ``x-compactor-token`` that every request needs; required to listen beyond loopback."""
     upstreams: Upstreams = field(default_factory=Upstreams)
     store: str | None = None
     session: dict[str, Any] = field(default_factory=dict)
-    """Settings of each session, such as ``window_tokens``, ``preset`` and ``planner``; others have their defaults."""
+    """Settings of each conversation's session, such as ``window_tokens`` and ``preset``; others have their defaults."""
     own: OwnClient = field(default=OwnClient(), repr=False)
-    """The client that the proxy was started for, if there is one."""
+    """Agent program that the proxy was started for, if there is one."""
     team: TeamSettings | None = None
     """Settings of a team; None without one. A team's sessions have the settings in its `session` and no others."""
 
     @property
     def is_loopback(self) -> bool:
-        """True if only this machine can reach it."""
+        """True if only this machine can reach the proxy."""
         return self.host in LOOPBACK_HOSTS
 
     @property
@@ -143,14 +144,14 @@ class _FileSession(SessionSettings):
 
 
 def file_session(table: Mapping[str, Any]) -> SessionSettings:
-    """Return a session's settings from `table` of a team's file alone. Raise SettingsError if a name or value is
-    wrong."""
+    """Return the settings of a session from `table` of a team's file alone, without environment and working folder.
+    Raise SettingsError if a name or value is wrong."""
     return _FileSession(**table)
 
 
 @contextmanager
 def in_file(path: Path, key: str = "") -> Iterator[None]:
-    """Add the file `path` and the `key` in it to errors of settings and of the store that are raised inside."""
+    """Put the file `path` and the `key` in it before the text of each settings or store error raised inside."""
     try:
         yield
     except (SettingsError, StoreError) as error:
@@ -158,8 +159,8 @@ def in_file(path: Path, key: str = "") -> Iterator[None]:
 
 
 def read_team(path: Path) -> TeamSettings:
-    """Return the settings in the file at `path`. Raise SettingsError, with file, key and cure, if the file cannot be
-    read or a value is wrong."""
+    """Read and check a team's file. Raise SettingsError if it cannot be read or a value is wrong; its text names the
+    file, the key and what to do."""
     try:
         table = tomllib.loads(path.read_text("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
@@ -173,7 +174,7 @@ def read_team(path: Path) -> TeamSettings:
 
 
 def _check(team: TeamSettings, path: Path) -> None:
-    """Raise SettingsError if fields of `team` contradict each other, or others may read a password in the file."""
+    """Raise SettingsError if settings of `team` contradict each other, or if others can read a password in the file."""
     upstreams = team.upstreams
     for name in ("anthropic", "openai", "chatgpt"):
         with in_file(Path(f"upstreams.{name}")):
@@ -196,15 +197,16 @@ def _check(team: TeamSettings, path: Path) -> None:
 
 
 def team_proxy(team: TeamSettings, environment: Mapping[str, str] = os.environ) -> ProxySettings:
-    """Return the settings of the proxy for `team`, with the keys from the environment variables that it names. Raise
-    SettingsError if such a variable holds no key."""
-    of = team.upstreams
+    """Return the settings of a proxy for `team`, with the providers' keys from the environment variables that its file
+    names. Raise SettingsError if such a variable contains no key."""
+    table = team.upstreams
     keys = {
         name: _key(f"upstreams.{name}_key_variable", variable, environment)
-        for name, variable in (("anthropic", of.anthropic_key_variable), ("openai", of.openai_key_variable))
+        for name, variable in (("anthropic", table.anthropic_key_variable), ("openai", table.openai_key_variable))
     }
-    anthropic, openai = (url.rstrip("/").removesuffix("/v1") for url in (of.anthropic, of.openai))
-    upstreams = Upstreams(anthropic, openai, of.chatgpt, of.read_seconds, keys["anthropic"], keys["openai"], of.paths)
+    anthropic, openai = (url.rstrip("/").removesuffix("/v1") for url in (table.anthropic, table.openai))
+    addresses = anthropic, openai, table.chatgpt
+    upstreams = Upstreams(*addresses, table.read_seconds, keys["anthropic"], keys["openai"], table.paths)
     return ProxySettings(team.host, team.port, "", upstreams, team.store, team.session, team=team)
 
 

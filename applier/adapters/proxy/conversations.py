@@ -1,8 +1,8 @@
-"""Conversation of each request, and the open sessions of the conversations.
+"""Finds the conversation that a request continues, and keeps the sessions of recently used conversations open.
 
-A conversation is recognised by its messages up to the newest answer, or by our compaction at its start, so a client
-need not name it. The credentials for the provider are part of the session's id, so that no client can reach a
-conversation of another one by its name.
+A conversation is recognised by its messages up to the newest answer, or by the proxy's compaction at its start, so a
+client need not name it. The credentials for the provider are part of the session's id, so that no client can reach
+another's conversation by its name.
 """
 
 from __future__ import annotations
@@ -25,102 +25,107 @@ from planner.proposal import Account
 from planner.reading.messages import THINKING, blocks, field_of, message_digest
 
 NAME_HEADER = "x-compactor-session"
-"""Header with a client's name for its conversations; not forwarded."""
+"""Header with a client's name for its conversations; not forwarded to the provider."""
 PERSON_HEADER = "x-compactor-person"
-"""Header with the owner of a request if people have tokens; only the proxy's entrance sets it; not forwarded."""
+"""Header with the person who sent a request, in a team; only the proxy itself sets it, and it is not forwarded."""
 CREDENTIALS = "x-api-key", "authorization", "api-key"
 """Headers with a client's key or login."""
 IDLE_SECONDS = 3_600.0
-"""Time after which an unused session is closed, because it occupies memory and the provider caches its history for an
-hour at most. Sessions shared through a database are closed sooner."""
-HELD_TOKENS = 10_000_000
-"""Largest number of tokens in all open histories, at 20 to 35 bytes of memory each. A history of 340,000 tokens is read
-again from the store in a tenth of a second."""
+"""Seconds after which an unused session is closed, because it occupies memory and the provider caches its history for
+an hour at most. Sessions shared through a database are closed sooner."""
+MOST_OPEN_TOKENS = 10_000_000
+"""Largest number of tokens in the histories of all open sessions, at 20 to 35 bytes of memory each. A history of
+340,000 tokens is read again from the store in a tenth of a second."""
 _LEAST_TOKENS = 2_000
-"""Smallest size counted for an open session, as a short history takes memory, too."""
+"""Smallest number of tokens counted for an open session, as a short history takes memory, too."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""``run-7``; not ``a b``, nor a path."""
-Asker = Account | ResponsesPlanner
-"""Object by which the upstream of a conversation is asked for plans."""
+"""Name that a client may give to its conversations: ``run-7``; not ``a b``, nor a path."""
+PlannerAccess = Account | ResponsesPlanner
+"""Object by which the provider of a conversation can be asked for plans, with the client's credentials."""
 
 
-class Place(NamedTuple):
-    """Key by which a request is assigned to an open conversation."""
+class AnswerKey(NamedTuple):
+    """Key of a conversation's newest answer, by which the request that continues it is recognised."""
 
     scope: str
-    """Result of `Conversations.scope`."""
+    """Text that separates clients: the result of `Conversations.scope`."""
     digest: str
-    """Digest of the conversation's newest answer."""
+    """Digest of the answer."""
 
 
 class _AnswerDigests(NamedTuple):
-    """Digests that identify an answer in a list of messages. Neither includes thinking, which clients may leave out."""
+    """Two digests that identify an answer in a list of messages. Neither includes thinking, which clients may leave
+    out of later requests."""
 
     whole: str
     """Digest of all messages up to the answer."""
     alone: str
     """Digest of the answers up to this one, without other messages: it stays the same if a client edits old results.
-    Empty while no answer contains a call, whose id is unique."""
+    Empty as long as no answer contains a tool call, since only a call has a unique id."""
 
     @property
-    def known(self) -> list[str]:
+    def usable(self) -> list[str]:
         """The digests that are not empty."""
         return [digest for digest in self if digest]
 
 
 @dataclass(eq=False)
 class Conversation:
-    """A conversation with its open session."""
+    """Conversation of a client, with its open session and what was last sent to the provider."""
 
     session: Session
-    asker: Asker | None
+    planner_access: PlannerAccess | None
     digest: str
-    """Digest that distinguishes it from other conversations of its owner."""
+    """Digest that distinguishes the conversation from others of the same client."""
     person: str = field(default_factory=PERSON.get)
-    """Name of its owner if people have tokens, else empty."""
-    places: Sequence[Place] = ()
-    """Places by which its next request is assigned to it."""
+    """Name of the person whose conversation it is, if people have tokens; else empty."""
+    answer_keys: Sequence[AnswerKey] = ()
+    """Keys of its newest answer, by which its next request is recognised."""
     used_at: float = 0.0
     """Time of its last request, by the clock of `Conversations`."""
-    held_tokens: int = 0
-    """Tokens that its session keeps in memory, as of its last request."""
-    noted: int = 0
-    """Number of its planner's calls that are counted already."""
-    made_of: Sequence[str] = ()
-    """Digests of the messages that `sent` replaced."""
+    open_tokens: int = 0
+    """Number of tokens that its session had in memory at its last request."""
+    counted_plans: int = 0
+    """Number of its planner's calls that are in the proxy's counts already."""
+    replaced_digests: Sequence[str] = ()
+    """Digests of the client's messages that `sent` replaced; empty if they were sent unchanged."""
     sent: Sequence[Any] = ()
-    """Last list sent, if it differed from the client's messages; else empty, like `made_of`."""
+    """List that was last sent in place of the client's messages; empty if these were sent unchanged."""
 
     def note_sent(self, messages: Sequence[Any], sent: Sequence[Any]) -> None:
-        """Remember that `sent` replaced `messages`, or, if it is empty, that `messages` were sent unchanged."""
-        self.made_of, self.sent = (list(map(message_digest, messages)) if sent else []), sent
+        """Remember that `sent` was sent in place of `messages`; an empty `sent` means that they were sent unchanged."""
+        self.replaced_digests, self.sent = (list(map(message_digest, messages)) if sent else []), sent
 
     def as_sent(self, messages: Sequence[Any]) -> list[Any]:
-        """Return `messages` with the last list sent in place of the messages that it replaced. If they do not begin
-        with those, return a copy of `messages`."""
-        count = len(self.made_of)
-        is_same = list(map(message_digest, messages[:count])) == self.made_of
+        """Return `messages` with the list that was last sent in place of those that it replaced. If `messages` do not
+        begin with these, return a copy."""
+        count = len(self.replaced_digests)
+        is_same = list(map(message_digest, messages[:count])) == self.replaced_digests
         return [*self.sent, *messages[count:]] if count and is_same else list(messages)
 
 
 class Conversations:
-    """Conversations with open sessions, for several threads; the one unused for longest is closed first."""
+    """Open conversations of a proxy: finds the one that a request continues, or opens it.
+
+    Conversations that are unused for long, or together too large, are closed; the store has them. May be used from
+    several threads.
+    """
 
     def __init__(
         self,
-        open_session: Callable[[str, str, Asker | None], Session],
+        open_session: Callable[[str, str, PlannerAccess | None], Session],
         own: OwnClient | None = None,
-        limit_tokens: int = HELD_TOKENS,
+        limit_tokens: int = MOST_OPEN_TOKENS,
         idle_seconds: float = IDLE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         marks: Callable[[list[str]], Mapping[str, list[str]]] = lambda _: {},
     ) -> None:
         """Begin without open sessions.
 
-        `open_session` takes a session id, the model of the request, and the asker. `limit_tokens` bounds the tokens in
-        all open sessions. A session unused for `idle_seconds` is closed; the next request of its conversation opens it
-        again from the store. `clock` returns seconds. `marks` returns, for each session id in its argument, the digests
-        of the newest answer that any proxy has seen.
+        `open_session` takes a session id, the model of the request, and the access to its planner. `limit_tokens`
+        bounds the tokens in all open sessions. A session unused for `idle_seconds` is closed; the next request of its
+        conversation opens it again from the store. `clock` returns seconds. `marks` returns, for each session id in its
+        argument, the digests of the newest answer that any proxy has seen.
 
         `own`: the client that this proxy was started for, if any. A request with its secret belongs to it whatever the
         key, because the key of a login changes every few hours.
@@ -129,120 +134,124 @@ class Conversations:
         self._own = own or OwnClient()
         self._limit_tokens, self._idle_seconds = limit_tokens, idle_seconds
         self._marks = marks
-        self._known: dict[str, Conversation] = {}
-        """Conversations by session id, the one unused for longest first."""
-        self._held_tokens = 0
+        self._by_id: dict[str, Conversation] = {}
+        """Open conversations by session id, the one unused for longest first."""
+        self._open_tokens = 0
+        """Number of tokens in all open sessions."""
         self._lock = threading.Lock()
         self.closing: Callable[[Conversation], object] = lambda _: None
-        """Function that receives each conversation before its session is closed."""
+        """Function to call with each conversation before its session is closed."""
 
     def __len__(self) -> int:
         """Return the number of open conversations."""
-        return len(self._known)
+        return len(self._by_id)
 
     def find(
         self,
         messages: Sequence[Any],
         body: Mapping[str, Any],
         headers: Mapping[str, str],
-        asker: Asker | None,
+        planner_access: PlannerAccess | None,
         digest: str = "",
     ) -> Conversation | None:
-        """Return the conversation that `messages` continues, or a new one; None if there is no answer in them yet.
+        """Return the conversation that `messages` continue, or a new one. Return None as long as they contain no answer
+        of a model, since there is nothing to compact yet.
 
-        `body` and `headers`: those of the request. `asker` asks for plans if the conversation is opened now; None if
-        its upstream offers no model for plans. `digest`: the `Conversation.digest` in our compaction, if there is one
-        in the messages, else empty.
+        `body` and `headers`: those of the request. `planner_access`: access to a model for plans, if the conversation
+        is opened now; None if its provider offers none. `digest`: the `Conversation.digest` in a compaction by the
+        proxy, if the messages contain one, else empty.
         """
         answers = list(_answers(messages)) or ([_AnswerDigests(digest, "")] if digest else [])
         if not answers:
             return None
         scope, model = self.scope(body, headers), str(body.get("model") or "")
-        start = self._family(headers)
-        digests = [*(answer.whole for answer in answers), digest]
-        ids = {one: f"{start}{short_digest(scope + one)}" for one in digests if one}
+        prefix = self._id_prefix(headers)
+        digests = filter(None, [*(answer.whole for answer in answers), digest])
+        ids = {whole: f"{prefix}{short_digest(scope + whole)}" for whole in digests}
         marks = self._marks(list(ids.values()))
-        received = {one for answer in answers for one in answer.known}
+        received = {usable for answer in answers for usable in answer.usable}
         with self._lock:
             # another proxy may have answered last: first look for a session whose newest answer is in this request
             continued = (key for key in reversed(ids.values()) if received.intersection(marks.get(key, ())))
             key = (
                 next(continued, None) or self._find(scope, answers, marks) or self._new_key(ids, answers, digest, marks)
             )
-            conversation = self._known.pop(key, None)
+            conversation = self._by_id.pop(key, None)
             if conversation is None:
-                own_digest = next(one for one, session_id in ids.items() if session_id == key)
-                conversation = Conversation(self._open(key, model, asker), asker, own_digest)
-            self._known[key] = conversation
-            self._use(conversation, scope, answers[-1].known)
-            unused = list(self._let_go())
-        for one in unused:  # outside the lock, because closing may wait for a call in the session
-            self._end(one)
+                its_digest = next(whole for whole, session_id in ids.items() if session_id == key)
+                conversation = Conversation(self._open(key, model, planner_access), planner_access, its_digest)
+            self._by_id[key] = conversation
+            self._note_use(conversation, scope, answers[-1].usable)
+            unused = list(self._take_unused())
+        for conversation_to_close in unused:  # outside the lock, because closing may wait for a call in the session
+            self._close(conversation_to_close)
         return conversation
 
-    def _use(self, one: Conversation, scope: str, newest: list[str]) -> None:
-        """Record the digests `newest` of the newest answer of `one`, its time of use, and its size."""
-        one.session.mark(newest)
-        one.used_at, one.places = self._clock(), [Place(scope, digest) for digest in newest]
-        state, before = one.session.state, one.held_tokens
-        one.held_tokens = max(_LEAST_TOKENS, state.tokens + state.reclaimed_tokens)
-        self._held_tokens += one.held_tokens - before
+    def _note_use(self, conversation: Conversation, scope: str, newest: list[str]) -> None:
+        """Record that a request of `conversation` came: its time, its size, and the digests `newest` of its newest
+        answer, by which the next request is recognised."""
+        conversation.session.mark(newest)
+        conversation.used_at = self._clock()
+        conversation.answer_keys = [AnswerKey(scope, digest) for digest in newest]
+        state, before = conversation.session.state, conversation.open_tokens
+        conversation.open_tokens = max(_LEAST_TOKENS, state.tokens + state.reclaimed_tokens)
+        self._open_tokens += conversation.open_tokens - before
 
-    def _let_go(self) -> Iterator[Conversation]:
-        """Remove and yield conversations, the one unused for longest first, while it is idle or all together are too
-        large. The newest always stays."""
+    def _take_unused(self) -> Iterator[Conversation]:
+        """Remove and yield conversations to close, the one unused for longest first, as long as it is idle or all
+        together are too large. The newest always stays."""
         idle_since = self._clock() - self._idle_seconds
-        while len(self._known) > 1:
-            key, oldest = next(iter(self._known.items()))
-            if self._held_tokens <= self._limit_tokens and oldest.used_at >= idle_since:
+        while len(self._by_id) > 1:
+            key, oldest = next(iter(self._by_id.items()))
+            if self._open_tokens <= self._limit_tokens and oldest.used_at >= idle_since:
                 return
-            self._held_tokens -= oldest.held_tokens
-            yield self._known.pop(key)
+            self._open_tokens -= oldest.open_tokens
+            yield self._by_id.pop(key)
 
-    def known(
+    def find_open(
         self, messages: Sequence[Any], body: Mapping[str, Any], headers: Mapping[str, str]
     ) -> Conversation | None:
-        """Return the open conversation that `messages` continues; None if there is none. Nothing is opened or changed.
-        `body` and `headers`: those of the request."""
+        """Return the open conversation that `messages` continue, or None, without opening or changing one. `body` and
+        `headers`: those of the request."""
         answers = list(_answers(messages))
         with self._lock:
             key = self._find(self.scope(body, headers), answers) if answers else None
-            return self._known.get(key or "")
+            return self._by_id.get(key or "")
 
     def open(self) -> list[Conversation]:
         """Return all open conversations, the one used last at the end."""
         with self._lock:
-            return list(self._known.values())
+            return list(self._by_id.values())
 
     def sessions(self) -> list[Session]:
         """Return the sessions of all open conversations."""
-        return [one.session for one in self.open()]
+        return [conversation.session for conversation in self.open()]
 
     def close(self) -> None:
         """Close all sessions; the store has their histories."""
         with self._lock:
-            for one in self._known.values():
-                self._end(one)
-            self._known.clear()
+            for conversation in self._by_id.values():
+                self._close(conversation)
+            self._by_id.clear()
 
-    def _end(self, one: Conversation) -> None:
-        self.closing(one)
-        one.session.close()
+    def _close(self, conversation: Conversation) -> None:
+        self.closing(conversation)
+        conversation.session.close()
 
     def _name(self, headers: Mapping[str, str]) -> str:
-        """Return the client's name for its sessions, which begins their ids; empty without one."""
+        """Return the client's name for its conversations; empty if it sends none, or one that it may not use."""
         name = headers.get(NAME_HEADER, "")
         if self._own.secret and hmac.compare_digest(name.encode(), self._own.secret.encode()):
             return self._own.name
         return name if _NAME.fullmatch(name) and name != self._own.name else ""
 
     def scope(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> str:
-        """Return the key that separates clients whose messages are equal. It consists of a digest of the credentials,
-        the client's name for its sessions, and the user or session id in `body`.
+        """Return a text that separates clients, so that none gets another's conversation even if messages are equal:
+        a digest of the credentials, the client's name for its conversations, and the user or session id in `body`.
 
         A client can choose another's name or id, but not another's credentials. If people have tokens, the person
-        replaces the credentials, since a token may be renewed. The key of the client that this proxy was started for is
-        its name alone, because its credentials change. Only digests of the credentials and of the scope are stored.
+        replaces the credentials, since a token may be renewed. For the client that this proxy was started for it is the
+        name alone, because its credentials change. Only digests of the credentials and of the scope are stored.
         """
         name = self._name(headers)
         if name and name == self._own.name:
@@ -250,48 +259,50 @@ class Conversations:
         user = field_of(body.get("metadata"), "user_id")
         return f"{_owner(headers)}/{name}/{user or body.get('user') or ''}"
 
-    def _family(self, headers: Mapping[str, str]) -> str:
-        """Return the beginning of the ids of a client's conversations: ``NAME.`` for the own client, ``NAME.OWNER.``
-        for another client with a name, ``proxy-`` for one without."""
+    def _id_prefix(self, headers: Mapping[str, str]) -> str:
+        """Return the beginning of the session ids of a client: ``NAME.`` for the client that this proxy was started
+        for, ``NAME.OWNER.`` for another client with a name, ``proxy-`` for one without a name."""
         name = self._name(headers)
         if name and name != self._own.name:
             return f"{name}.{_owner(headers)}."
         return f"{name}." if name else "proxy-"
 
     def _find(self, scope: str, answers: list[_AnswerDigests], elsewhere: Container[str] = ()) -> str | None:
-        """Return the id of the open conversation that ends with one of `answers`, the newest first; None if none does.
-        Digests of all messages are compared before those of the answers alone. Ids in `elsewhere` are ignored."""
-        places = {place: key for key, one in self._known.items() if key not in elsewhere for place in one.places}
+        """Return the id of the open conversation with the newest of `answers` as its last answer; None if there is
+        none. Digests of all messages are compared before digests of answers alone. Ids in `elsewhere`, of conversations
+        that another proxy continued, are ignored."""
+        known = ((key, one) for key, one in self._by_id.items() if key not in elsewhere)
+        ids = {answer_key: key for key, conversation in known for answer_key in conversation.answer_keys}
         newest_first = answers[::-1]
-        digests = (*(one.whole for one in newest_first), *(one.alone for one in newest_first))
-        keys = (places.get(Place(scope, digest)) for digest in digests)
-        return next(filter(None, keys), None)
+        digests = (*(answer.whole for answer in newest_first), *(answer.alone for answer in newest_first))
+        return next(filter(None, (ids.get(AnswerKey(scope, digest)) for digest in digests)), None)
 
     def _new_key(
         self, ids: Mapping[str, str], answers: list[_AnswerDigests], digest: str, elsewhere: Container[str]
     ) -> str:
-        """Return the id of a new conversation. It is made from the first answer, so that a later process computes the
-        same id. A conversation with the same beginning as a known one gets its id from its newest answer."""
+        """Return the id of a new conversation, by the digest of its first answer, so that a later process computes the
+        same id. If another conversation begins with the same answer, its newest answer decides."""
         first, newest = answers[0].whole, answers[-1].whole
-        is_taken = ids[first] in self._known or ids[first] in elsewhere
+        is_taken = ids[first] in self._by_id or ids[first] in elsewhere
         return ids[digest or (newest if is_taken else first)]
 
 
 def _answers(messages: Sequence[Any]) -> Iterator[_AnswerDigests]:
-    """Yield for each answer in `messages` the digests of all messages, and of all answers, up to it."""
+    """Yield two digests for each answer of the model in `messages`: of all messages up to it, and of all answers up to
+    it."""
     whole, alone, is_unique = hashlib.sha256(), hashlib.sha256(), False
     for message in messages:
-        shown = [block for block in blocks(message) if block.get("type") not in THINKING]
-        digest = message_digest({"role": message["role"], "content": shown}).encode()
+        content = [block for block in blocks(message) if block.get("type") not in THINKING]
+        digest = message_digest({"role": message["role"], "content": content}).encode()
         whole.update(digest)
         if message["role"] == "assistant":
             alone.update(digest)
-            is_unique = is_unique or any(block.get("type") == "tool_use" for block in shown)
+            is_unique = is_unique or any(block.get("type") == "tool_use" for block in content)
             yield _AnswerDigests(whole.hexdigest(), alone.hexdigest() if is_unique else "")
 
 
 def _owner(headers: Mapping[str, str]) -> str:
-    """Return the digest of the person who owns a request; without a person, of the request's credentials."""
+    """Return a digest of the person who sent a request; if people have no tokens, of the request's credentials."""
     names = (PERSON_HEADER,) if headers.get(PERSON_HEADER) else CREDENTIALS
     return short_digest(json.dumps([headers.get(name, "") for name in names]))
 

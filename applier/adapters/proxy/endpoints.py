@@ -1,7 +1,7 @@
-"""Endpoints of the proxy: one for each API that the proxy understands, one for its own state, and one for all others.
+"""Answers each HTTP request to the proxy: sends it on to its provider and returns the provider's answer.
 
-The gateway prepares a request of an understood API before it is sent; all other requests pass unchanged. Decides
-nothing about sessions.
+Before a request of a known API is sent, the gateway compacts its messages; all other requests pass unchanged. Further
+endpoints report whether the proxy works. Nothing is decided here about sessions.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from starlette.types import Receive, Scope, Send
 
 from applier.adapters.proxy.configuration import ProxySettings
 from applier.adapters.proxy.conversations import NAME_HEADER, PERSON_HEADER
-from applier.adapters.proxy.entrance import TOKEN_HEADER, shows_token
-from applier.adapters.proxy.gateway import Gateway, Passage
-from applier.adapters.proxy.upstreams import LOGIN_PATH, RefusedError, Way, way_of
+from applier.adapters.proxy.entrance import TOKEN_HEADER, has_token
+from applier.adapters.proxy.gateway import Gateway, ProxiedRequest
+from applier.adapters.proxy.upstreams import LOGIN_PATH, Destination, RefusedError, destination_of
 from applier.adapters.proxy.wires import (
     CHAT,
     LARGE_BYTES,
@@ -39,42 +39,42 @@ from applier.adapters.proxy.wires import (
 )
 
 _logger = logging.getLogger("applier.proxy")
-_LOOK_SECONDS, _PROBE_SECONDS = 2.0, 5.0
-"""Seconds for which `/ready` repeats its last answer, and seconds that an upstream has to answer the check."""
+_REPEAT_SECONDS, _PROBE_SECONDS = 2.0, 5.0
+"""Seconds for which `/ready` repeats its last answer, and seconds that a provider has to answer the check."""
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _CONNECT_SECONDS = 10.0
 _CONNECTION_HEADERS = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding "
     b"upgrade".split()
 )
-"""Headers of a connection, not of a request (RFC 9110, 7.6.1); the header ``connection`` names further ones."""
+"""Headers that concern one connection and are not passed on (RFC 9110, 7.6.1); ``connection`` names further ones."""
 _LENGTH = b"content-length"
-"""Header that is passed on even if ``connection`` names it: without it the upstream would misjudge a body's length."""
+"""Header that is passed on even if ``connection`` names it: without it the provider would misjudge a body's length."""
 _PROXY_HEADERS = frozenset(
     (b"host", b"content-length", TOKEN_HEADER.encode(), NAME_HEADER.encode(), PERSON_HEADER.encode())
 )
-"""Headers for the proxy itself, and those that the request to the provider sets again."""
+"""Headers that are meant for the proxy, and those that are set anew in the request to the provider."""
 _TOO_LONG = (400, 413)
 """Statuses with which providers refuse a prompt that is too long, among other faults."""
 _MOST_LARGE = 2
-"""Largest number of large bodies that are prepared at once, and of compressed bodies that are decoded at once. Further
-ones wait; smaller bodies never wait."""
+"""Largest number of large bodies that are prepared at once, and of compressed bodies that are decoded at once, to limit
+memory. Further ones wait; smaller bodies never wait."""
 
 
 class Endpoints:
-    """Answers each request; all requests to providers share one HTTP client."""
+    """HTTP endpoints of the proxy. All requests to providers share one HTTP client."""
 
     def __init__(self, settings: ProxySettings, gateway: Gateway, is_stopping: Callable[[], bool]) -> None:
         """Prepare requests by `gateway`. `is_stopping` returns True once the proxy is being stopped."""
         self.settings, self.gateway, self._is_stopping = settings, gateway, is_stopping
         timeout = httpx.Timeout(self.settings.upstreams.read_seconds, connect=_CONNECT_SECONDS)
         self.client = httpx.AsyncClient(timeout=timeout, limits=httpx.Limits(max_connections=None))
-        self._looked_at, self._parts = -_LOOK_SECONDS, dict[str, str]()
-        self._looking = anyio.Lock()
+        self._checked_at, self._parts = -_REPEAT_SECONDS, dict[str, str]()
+        self._check_lock = anyio.Lock()
         self._large, self._decoding = anyio.CapacityLimiter(_MOST_LARGE), anyio.CapacityLimiter(_MOST_LARGE)
 
     def routes(self) -> list[Route]:
-        """Return the endpoint of each path."""
+        """Return the paths of the proxy, each with the method that answers its requests."""
         return [
             Route("/health", self.health),
             Route("/ready", self.ready),
@@ -91,25 +91,26 @@ class Endpoints:
         ]
 
     async def health(self, request: Request) -> Response:
-        """Answer that the proxy is alive. If it serves one user, who shows its token, also answer why the store cannot
-        be used."""
-        if self.settings.team or not shows_token(request.headers, self.settings.token):
+        """Answer that the proxy is alive. If it serves one user and the request has their token, add why nothing can be
+        compacted, if the store fails."""
+        if self.settings.team or not has_token(request.headers, self.settings.token):
             return PlainTextResponse("ok\n")
         problem = await anyio.to_thread.run_sync(self.gateway.store_problem)
         return PlainTextResponse(f"ok, but nothing is compacted: {problem}\n" if problem else "ok\n")
 
     async def ready(self, _request: Request) -> Response:
-        """Answer whether the proxy can work, and which part of it cannot."""
-        async with self._looking:
-            if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
-                self._parts, self._looked_at = await self._looked(), time.monotonic()
+        """Answer whether the store and the providers can be reached: ``{"ready": true, "store": "ok", …}``, with status
+        503 if one cannot."""
+        async with self._check_lock:
+            if time.monotonic() - self._checked_at >= _REPEAT_SECONDS:
+                self._parts, self._checked_at = await self._check_parts(), time.monotonic()
         parts = self._parts if not self._is_stopping() else {**self._parts, "proxy": "stopping"}
         ready = all(state == "ok" for state in parts.values())
         return JSONResponse({"ready": ready, **parts}, status_code=200 if ready else 503)
 
-    async def _looked(self) -> dict[str, str]:
-        """Return the state of the store and of each upstream: ``ok`` or a fault. The reason of a fault is only logged,
-        because anybody may ask for this answer."""
+    async def _check_parts(self) -> dict[str, str]:
+        """Return the state of the store and of each provider: ``ok`` or a fault. The reason of a fault is only logged,
+        because anybody may read this answer."""
         problem = await anyio.to_thread.run_sync(self.gateway.store_problem)
         parts = {"store": "cannot be used" if problem else "ok"}
         urls = self.settings.upstreams
@@ -125,15 +126,16 @@ class Endpoints:
         return parts
 
     async def metrics(self, _request: Request) -> Response:
-        """Answer with the counts, in Prometheus' text format."""
+        """Answer with the proxy's counts, in the text format of Prometheus."""
         return PlainTextResponse(self.gateway.metrics.text(len(self.gateway.conversations)))
 
     async def answer(self, request: Request, wire: Wire | None = None) -> Response:
-        """Answer a request of the API `wire`; with None, pass a request on without reading it."""
+        """Compact the messages of a request of the API `wire`, and answer it by its provider. If `wire` is None, or the
+        body is too large to read, pass the request on unchanged."""
         if request.headers.get("upgrade", "").lower() == "websocket":
             # after this status Codex sends ordinary requests at once; after others it tries again for seconds
             raise RefusedError(426, "invalid_request_error", "no WebSockets here: ask by POST")
-        way = way_of(self.settings.upstreams, request.url.path, request.headers)
+        destination = destination_of(self.settings.upstreams, request.url.path, request.headers)
         body = _arriving(request)
         raw = await collect(body) if wire else body
         encoding = ",".join(request.headers.getlist("content-encoding"))
@@ -143,19 +145,20 @@ class Endpoints:
         if wire is None or not isinstance(raw, bytes):
             self.gateway.metrics.add("requests", kind="passed")
             is_charged = self.gateway.people is not None and "json" in request.headers.get("content-type", "")
-            return await self._pass(request, way, self._charged(raw) if is_charged and raw else raw)
+            return await self._pass(request, destination, self._charged(raw) if is_charged and raw else raw)
         started = time.perf_counter()
-        prepare = partial(self.gateway.prepare, wire, way, raw, dict(request.headers), request.url.path)
-        passage = await anyio.to_thread.run_sync(prepare, limiter=self._large if len(raw) > LARGE_BYTES else None)
+        prepare = partial(self.gateway.prepare, wire, destination, raw, dict(request.headers), request.url.path)
+        proxied = await anyio.to_thread.run_sync(prepare, limiter=self._large if len(raw) > LARGE_BYTES else None)
         self.gateway.metrics.add("added_seconds", time.perf_counter() - started)
-        if passage.refusal is not None:
-            raise passage.refusal
-        if passage.reply is not None:
-            return Response(passage.reply.content, media_type=passage.reply.media_type)
-        return await self._pass(request, way, passage.raw, passage)
+        if proxied.refusal is not None:
+            raise proxied.refusal
+        if proxied.reply is not None:
+            return Response(proxied.reply.content, media_type=proxied.reply.media_type)
+        return await self._pass(request, destination, proxied.raw, proxied)
 
     async def _charged(self, body: RawBody) -> AsyncIterator[bytes]:
-        """Yield the chunks of `body`, which nobody reads (such as a batch); then charge its size to the person."""
+        """Yield the chunks of `body`, which the proxy does not read (such as a batch); then charge the person for its
+        size."""
         size = 0
         async for chunk in join(body) if isinstance(body, bytes) else body:
             size += len(chunk)
@@ -163,68 +166,72 @@ class Endpoints:
         await anyio.to_thread.run_sync(self.gateway.spend_unread, size)
 
     async def count(self, request: Request) -> Response:
-        """Answer with the provider's token count of the messages as the proxy would send them now."""
-        way = way_of(self.settings.upstreams, request.url.path, request.headers)
+        """Answer a request to count tokens by the provider's count of the compacted messages, as last sent."""
+        destination = destination_of(self.settings.upstreams, request.url.path, request.headers)
         raw = await collect(_arriving(request))
         if isinstance(raw, bytes):
             as_sent = partial(self.gateway.as_sent, raw, dict(request.headers))
             raw = await anyio.to_thread.run_sync(as_sent, limiter=self._large if len(raw) > LARGE_BYTES else None)
         else:
             self.gateway.metrics.add("requests", kind="passed")
-        return await self._pass(request, way, raw)
+        return await self._pass(request, destination, raw)
 
-    async def _pass(self, request: Request, way: Way, body: RawBody, passage: Passage | None = None) -> Response:
-        """Send the request with `body`, and return the provider's answer. `passage`: the prepared request, or None if
-        it was not read. If the provider refuses it as too long, send it once more, shorter."""
+    async def _pass(
+        self, request: Request, destination: Destination, body: RawBody, proxied: ProxiedRequest | None = None
+    ) -> Response:
+        """Send the request with `body`, and return the provider's answer. If the provider refuses it as too long, send
+        it once more, shorter. `proxied`: the request as the gateway prepared it; None if the proxy did not read it."""
         try:
-            upstream = await self._send(request, way, body, is_read=passage is not None)
-            if passage is not None and upstream.status_code in _TOO_LONG:
+            upstream = await self._send(request, destination, body, is_read=proxied is not None)
+            if proxied is not None and upstream.status_code in _TOO_LONG:
                 text = (await upstream.aread()).decode("utf-8", "replace")
-                shorter = await anyio.to_thread.run_sync(self.gateway.shorter, passage, upstream.status_code, text)
+                shorter = await anyio.to_thread.run_sync(self.gateway.shorter, proxied, upstream.status_code, text)
                 if shorter is not None:
-                    upstream = await self._send(request, way, shorter, is_read=True)
+                    upstream = await self._send(request, destination, shorter, is_read=True)
         except httpx.TimeoutException:
-            raise RefusedError(504, "timeout_error", f"{way.place} did not answer in time") from None
+            raise RefusedError(504, "timeout_error", f"{destination.place} did not answer in time") from None
         except httpx.InvalidURL as error:  # the upstream's address was checked
             raise RefusedError(400, "invalid_request_error", f"this path cannot be asked for: {error}") from None
         except httpx.HTTPError as error:
-            problem = f"{way.place} cannot be reached ({type(error).__name__}): is this upstream's address right?"
-            raise RefusedError(502, "api_error", problem) from None
+            problem = f"{destination.place} cannot be reached ({type(error).__name__})"
+            raise RefusedError(502, "api_error", f"{problem}: is this upstream's address right?") from None
         self.gateway.metrics.add("upstream_responses", status=f"{upstream.status_code // 100}xx")
-        return _Passing(upstream, passage, self.gateway)
+        return _StreamedAnswer(upstream, proxied, self.gateway)
 
-    async def _send(self, request: Request, way: Way, body: RawBody, *, is_read: bool) -> httpx.Response:
-        """Send `body` with the client's headers. `is_read`: True if the proxy read the request and will read the
-        answer, so that neither may be compressed."""
-        left_out = _connection_headers(request.headers.raw) | _PROXY_HEADERS
+    async def _send(
+        self, request: Request, destination: Destination, body: RawBody, *, is_read: bool
+    ) -> httpx.Response:
+        """Send `body` to the provider with the client's headers. `is_read`: True if the proxy read the request and will
+        read the answer, so that neither may be compressed."""
+        removed = _connection_headers(request.headers.raw) | _PROXY_HEADERS
         if is_read:
-            left_out |= {b"accept-encoding", b"content-encoding"}
+            removed |= {b"accept-encoding", b"content-encoding"}
         if not isinstance(body, bytes):  # it passes as it arrives, with the length that the client announced
-            left_out -= {b"content-length"}
-        headers = [pair for pair in request.headers.raw if pair[0].lower() not in left_out]
+            removed -= {b"content-length"}
+        headers = [pair for pair in request.headers.raw if pair[0].lower() not in removed]
         headers += [(b"accept-encoding", b"identity")] if is_read else []
-        url, query = httpx.URL(way.base), request.scope["query_string"]
-        path = url.raw_path.rstrip(b"/") + request.scope.get("raw_path", request.url.path.encode())[way.cut :]
+        url, query = httpx.URL(destination.base), request.scope["query_string"]
+        path = url.raw_path.rstrip(b"/") + request.scope.get("raw_path", request.url.path.encode())[destination.cut :]
         url = url.copy_with(raw_path=path + (b"?" + query if query else b""))
         outgoing = httpx.Request(request.method, url, headers=headers, content=body or None)
         return await self.client.send(outgoing, stream=True)
 
 
-class _Passing(StreamingResponse):
-    """Passes an answer on as it arrives, and breaks off if the provider does.
+class _StreamedAnswer(StreamingResponse):
+    """Answer of the provider that is passed on to the client as it arrives; breaks off if the provider does.
 
-    The gateway gets the answer before the client has its end, because the client's next request may go to another
-    proxy. If the client disconnects, the gateway gets the part that arrived.
+    The gateway gets the whole answer before the client has its end, because the client's next request may go to
+    another proxy. If the client disconnects, the gateway gets the part that arrived.
     """
 
-    def __init__(self, upstream: httpx.Response, passage: Passage | None, gateway: Gateway) -> None:
-        self._upstream, self._passage, self._gateway = upstream, passage, gateway
-        self._answer, self._is_read = bytearray(), passage is not None and upstream.is_success
+    def __init__(self, upstream: httpx.Response, proxied: ProxiedRequest | None, gateway: Gateway) -> None:
+        self._upstream, self._proxied, self._gateway = upstream, proxied, gateway
+        self._answer, self._is_read = bytearray(), proxied is not None and upstream.is_success
         super().__init__(self._chunks(), upstream.status_code)
         # the body of an error is already decoded: it was read to see whether the prompt is too long
         decoded = {b"content-encoding", b"content-length"} if upstream.is_stream_consumed else set()
-        left_out = _connection_headers(upstream.headers.raw) | decoded
-        self.raw_headers = [pair for pair in upstream.headers.raw if pair[0].lower() not in left_out]
+        removed = _connection_headers(upstream.headers.raw) | decoded
+        self.raw_headers = [pair for pair in upstream.headers.raw if pair[0].lower() not in removed]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -250,21 +257,22 @@ class _Passing(StreamingResponse):
             yield chunk
 
     async def _report(self) -> None:
-        """Report the answer to the gateway, once."""
-        if self._is_read and self._passage is not None:
+        """Report the answer to the gateway for the session and the counts, unless it was reported already."""
+        if self._is_read and self._proxied is not None:
             self._is_read = False
             is_stream = "event-stream" in self._upstream.headers.get("content-type", "")
             observe = partial(self._gateway.observe, is_stream=is_stream)
-            await anyio.to_thread.run_sync(observe, self._passage, bytes(self._answer))
+            await anyio.to_thread.run_sync(observe, self._proxied, bytes(self._answer))
 
 
 def _connection_headers(headers: Sequence[tuple[bytes, bytes]]) -> frozenset[bytes]:
-    """Return the names of the `headers` that are not passed on, as they belong to one connection."""
+    """Return the names of headers that belong to one connection and are not passed on, including those that `headers`
+    itself names in ``connection``."""
     named = b",".join(value for name, value in headers if name.lower() == b"connection").lower().split(b",")
     return _CONNECTION_HEADERS | {name.strip() for name in named} - {_LENGTH}
 
 
 def _arriving(request: Request) -> RawBody:
-    """Return the request's body as it arrives; empty if it has none."""
+    """Return the request's body as chunks, without waiting for its end; empty bytes if it has none."""
     has_body = "content-length" in request.headers or "transfer-encoding" in request.headers
     return request.stream() if has_body else b""

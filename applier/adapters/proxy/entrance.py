@@ -1,9 +1,9 @@
-"""Entrance of the proxy: checks each request, sets its owner and key, and logs it; tokens and daily quotas of people.
+"""Checks who may use the proxy: every request passes here first and is let in, refused or logged.
 
-Every request passes here first. Tokens of the proxy are not forwarded. The people who use a team's proxies have their
-tokens and quotas in the store shared by them, which has only digests of tokens. Each process writes a record of each
-person's spending of a day, and the sum of all records counts. While the store cannot be reached, the last known tokens
-and spending apply, and new spending is written later.
+In a team each person has a token and a daily quota. The proxy never forwards a token; the store, which all proxies of
+the team share, contains only its digest. Each process writes a record of what each person spent on a day, and the sum
+of all records counts. While the store cannot be reached, the last known tokens and amounts apply, and new amounts are
+written later.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from applier.adapters.proxy.configuration import LOOPBACK_HOSTS, LimitTable, ProxySettings
 from applier.adapters.proxy.conversations import CREDENTIALS, NAME_HEADER, PERSON_HEADER
 from applier.adapters.proxy.metrics import PERSON, Metrics
-from applier.adapters.proxy.upstreams import RefusedError, host_of, opens, way_of, with_version
+from applier.adapters.proxy.upstreams import RefusedError, destination_of, host_of, may_use_team_key, with_version
 from applier.session.persistence import SessionStore
 from applier.store import Store
 from planner.errors import SettingsError, StoreError
@@ -36,29 +36,30 @@ from planner.errors import SettingsError, StoreError
 TOKEN_START = "cpt_"
 """Beginning of every token; no provider's key begins like this."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""``ada``, ``ci-1``; not ``a b``, ``../x``, nor a text that breaks a line of a log or a metric."""
+"""Name of a person: ``ada``, ``ci-1``; not ``a b``, ``../x``, nor a text that breaks a line of a log or a metric."""
 _TOKENS, _SPENT = "proxy-token:", "proxy-spent:"
-"""Beginnings of the names under which the store has a token, and the spending of a person in a process."""
+"""Beginnings of the names of records in the store: of a person's token, and of what a person spent in a process."""
 _READ_SECONDS = 1.0
-"""Age at which tokens and spending are read again: a revoked token may work until then."""
-_REST_SECONDS = 5.0
+"""Seconds after which tokens and amounts are read from the store again: a revoked token may work until then."""
+_PAUSE_SECONDS = 5.0
 """Pause in writing after the store failed, because each attempt may wait for the database's time-out."""
 _logger = logging.getLogger("applier.proxy")
 
 
 @dataclass(frozen=True)
 class Token:
-    """Record of a person's token. It does not contain the token itself."""
+    """Record of a person's token in the store. It does not contain the token itself."""
 
     name: str
     digest: str
     created: float
     revoked: float | None = None
-    """Time of its revocation; both times are seconds since the epoch."""
+    """Time of its revocation, None if it is valid; both times are seconds since the epoch."""
 
 
 def create_token(store: Store, name: str, now: float) -> str:
-    """Return a new token for the person `name`; it cannot be shown again later. `now`: seconds since the epoch.
+    """Create a token by which the person `name` may use the proxy, and return it. It cannot be shown again later,
+    because only its digest is stored. `now`: seconds since the epoch.
 
     Raises:
         SettingsError: The person has a token already, or the name is not allowed.
@@ -73,50 +74,53 @@ def create_token(store: Store, name: str, now: float) -> str:
 
 
 def revoke_token(store: Store, name: str, now: float) -> None:
-    """Refuse the token of the person `name` from `now` on, in seconds since the epoch. Raise SettingsError if there is
-    none."""
-    token = next((one for one in list_tokens(store) if one.name == name and one.revoked is None), None)
+    """Mark the token of the person `name` as revoked at `now` (seconds since the epoch), so that proxies refuse it.
+    Raise SettingsError if the person has none."""
+    valid = (token for token in list_tokens(store) if token.revoked is None)
+    token = next((token for token in valid if token.name == name), None)
     if token is None:
         raise SettingsError(f"{name[:80]!r} has no token: `compactor proxy token list` shows who has")
     store.set_state(_TOKENS + name, {**vars(token), "revoked": now})
 
 
 def list_tokens(store: Store) -> list[Token]:
-    """Return all tokens by name, revoked ones included."""
+    """Return the records of all tokens, sorted by person, revoked ones included."""
     return [Token(**record) for _, record in sorted(store.states(_TOKENS).items())]
 
 
 def _digest(token: str) -> str:
-    """Return the digest of a `token`, which is random and needs no salt. It has blanks, because a store may redact a
-    text that looks like a key."""
+    """Return a digest by which a `token` can be checked but not restored. It is written with blanks, because a store
+    may remove a text that looks like a key. A token is random, so the digest needs no salt."""
     digits = sha256(token.encode()).hexdigest()
     return " ".join(digits[at : at + 8] for at in range(0, len(digits), 8))
 
 
 class _SpentKey(NamedTuple):
-    """Key of an amount that was spent."""
+    """Key under which an amount is counted: who spent it, on which day, in which unit."""
 
     day: str
+    """Date in UTC: ``2026-05-01``."""
     person: str
     unit: str
     """``tokens`` or ``dollars``."""
 
 
 class People:
-    """People with tokens and quotas; may be used from several threads."""
+    """People who may use a team's proxy: finds the owner of a token, and counts what each person spends of the daily
+    quota. May be used from several threads."""
 
     def __init__(
         self, store: SessionStore, limit_of: Callable[[str], LimitTable], now: Callable[[], float] = time.time
     ) -> None:
-        """Read tokens and spending from the store; raise StoreError if that fails. `limit_of` returns the quota of a
-        person; `now` returns seconds since the epoch."""
+        """Read tokens and spent amounts from the store; raise StoreError if that fails. `limit_of` returns the quota of
+        a person; `now` returns seconds since the epoch."""
         self._store, self._limit_of, self._now = store, limit_of, now
-        self._own = secrets.token_hex(8)
-        """Name of this process in its records."""
+        self._process = secrets.token_hex(8)
+        """Name of this process in the records that it writes."""
         self._spent: Counter[_SpentKey] = Counter()
-        """Amounts spent in this process."""
-        self._others: Counter[_SpentKey] = Counter()
-        """Amounts spent today in other processes, as of the last reading."""
+        """Amounts that people spent through this process."""
+        self._spent_elsewhere: Counter[_SpentKey] = Counter()
+        """Amounts that they spent today through other processes, as last read from the store."""
         self._digests: dict[str, str] = {}
         """Digests of valid tokens by person."""
         self._read_at, self._failed_at, self._day = now(), 0.0, ""
@@ -124,15 +128,15 @@ class People:
         store.use(self._read)
 
     def person(self, token: str) -> str:
-        """Return the owner of `token`; empty if it is not valid."""
+        """Return the name of the person with this `token`; empty if no valid token is like it."""
         self._refresh()
-        shown, name = _digest(token), ""
+        digest_to_find, name = _digest(token), ""
         for person, digest in self._digests.items():  # always all of them, so that the time it takes reveals nothing
-            name = person if hmac.compare_digest(digest, shown) else name
+            name = person if hmac.compare_digest(digest, digest_to_find) else name
         return name
 
     def wait_seconds(self, person: str) -> int:
-        """Return the seconds until `person` gets a new quota; 0 if the present one is not spent."""
+        """Return 0 if `person` has some of today's quota left, else the seconds until the next begins (0:00 UTC)."""
         limit, spent = self._limit_of(person), self.spent(person)
         bounds = ((limit.tokens_a_day, spent["tokens"]), (limit.dollars_a_day, spent["dollars"]))
         if all(bound is None or amount < bound for bound, amount in bounds):
@@ -142,23 +146,23 @@ class People:
         return max(1, round((midnight - now).total_seconds()))
 
     def spent(self, person: str) -> dict[str, float]:
-        """Return the ``tokens`` and ``dollars`` spent by `person` today in all processes."""
+        """Return what `person` spent today through all processes: ``{"tokens": 1200, "dollars": 0.01}``."""
         keys = {unit: _SpentKey(self._today(), person, unit) for unit in ("tokens", "dollars")}
-        return {unit: self._spent[key] + self._others[key] for unit, key in keys.items()}
+        return {unit: self._spent[key] + self._spent_elsewhere[key] for unit, key in keys.items()}
 
     def spend(self, person: str, tokens: int, dollars: float) -> None:
-        """Add `tokens` and `dollars` to what `person` spent today. Write the sum to the store unless that failed less
-        than five seconds ago."""
+        """Add `tokens` and `dollars` to what `person` spent today. Write the sum to the store, but not within five
+        seconds after a failure of it."""
         day = self._today()
         with self._lock:
             for unit, amount in (("tokens", tokens), ("dollars", dollars)):
                 self._spent[_SpentKey(day, person, unit)] += amount  # type: ignore[assignment]
             record = {unit: self._spent[_SpentKey(day, person, unit)] for unit in ("tokens", "dollars")}
-            if not 0 <= self._now() - self._failed_at < _REST_SECONDS:
-                self._try(lambda store: store.set_state(f"{_SPENT}{day}:{person}:{self._own}", record))
+            if not 0 <= self._now() - self._failed_at < _PAUSE_SECONDS:
+                self._try(lambda store: store.set_state(f"{_SPENT}{day}:{person}:{self._process}", record))
 
     def close(self) -> None:
-        """Write the spending that could not be written yet."""
+        """Write today's amounts once more, as the store may have failed when they were spent."""
         self._failed_at = 0.0
         for day, person in {(key.day, key.person) for key in self._spent}:
             if day == self._today():
@@ -168,13 +172,13 @@ class People:
         return datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%d")
 
     def _refresh(self) -> None:
-        """Read tokens and spending again once they are old."""
+        """Read tokens and amounts again if the last reading is more than a second old."""
         if not 0 <= self._now() - self._read_at < _READ_SECONDS:
             self._read_at = self._now()  # set first, so that other threads do not read at the same time
             self._try(self._read)
 
     def _try(self, act: Callable[[Store], object]) -> None:
-        """Call `act` with the store. If the store fails, log this and note the time."""
+        """Call `act` with the store. If the store fails, log it, note the time and go on: requests must not fail."""
         try:
             self._store.use(act)
         except StoreError as error:
@@ -182,16 +186,16 @@ class People:
             _logger.warning("the last known tokens and quotas apply: %s", error)
 
     def _read(self, store: Store) -> None:
-        """Read the tokens, and today's spending in other processes; delete the records of earlier days."""
+        """Read the tokens, and what was spent today through other processes; delete the records of earlier days."""
         day = self._today()
         tokens, records = list_tokens(store), store.states(f"{_SPENT}{day}:")
-        others: Counter[_SpentKey] = Counter()
+        elsewhere: Counter[_SpentKey] = Counter()
         for key, record in records.items():
             _, _, person, process = key.split(":")
-            for unit in ("tokens", "dollars") if process != self._own else ():
-                others[_SpentKey(day, person, unit)] += record[unit]
-        self._digests = {one.name: one.digest for one in tokens if one.revoked is None}
-        self._others = others
+            for unit in ("tokens", "dollars") if process != self._process else ():
+                elsewhere[_SpentKey(day, person, unit)] += record[unit]
+        self._digests = {token.name: token.digest for token in tokens if token.revoked is None}
+        self._spent_elsewhere = elsewhere
         if day != self._day:
             for key in store.states(_SPENT):
                 if key.split(":")[1] < day:
@@ -200,33 +204,36 @@ class People:
 
 
 TOKEN_HEADER = "x-compactor-token"
+"""Header of a request that contains the proxy's token, or the person's in a team."""
 _OPEN_PATHS = ("/health", "/ready")
-"""Paths without a token, for balancers and supervisors."""
+"""Paths that need no token, for load balancers and supervisors."""
 _LOGGED_CHARACTERS = 80
+"""Number of characters of a path that logs and errors show."""
 
 
 class Entrance:
-    """Lets requests in or refuses them, and logs the status of each.
+    """Middleware in front of the proxy: lets a request in or refuses it, and logs the status of the answer.
 
     A proxy on loopback accepts only loopback host names, and no proxy answers pages of another site. If the settings
-    have a token, every request needs it. If people have tokens, a request needs its sender's, who must have quota left.
+    have a token, every request needs it. In a team, a request needs the token of a person with quota left.
     """
 
     def __init__(self, app: ASGIApp, settings: ProxySettings, metrics: Metrics, people: People | None) -> None:
         """Pass admitted requests to `app`, and count them in `metrics`. `people`: None if people have no tokens."""
         self.app, self.settings, self.metrics, self.people = app, settings, metrics, people
-        self._front = f"/{settings.own.secret}"
-        shown = {NAME_HEADER: settings.own.secret, TOKEN_HEADER: settings.token}
-        self._shown = [(name.encode(), value.encode()) for name, value in shown.items()]
+        self._secret_path = f"/{settings.own.secret}"
+        secrets_by_header = {NAME_HEADER: settings.own.secret, TOKEN_HEADER: settings.token}
+        self._secret_headers = [(name.encode(), value.encode()) for name, value in secrets_by_header.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer it with an error."""
+        """Pass the request on, or answer it with an error, and log it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        scope, started, status = self._plain(scope), time.perf_counter(), 499  # 499: the client left without an answer
+        scope, started = self._with_api_path(scope), time.perf_counter()
+        status = 499  # the client left without an answer
 
-        async def noting(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -236,26 +243,29 @@ class Entrance:
 
         headers = Headers(scope=scope)
         try:
-            within = {**scope, "headers": await self._let_in(scope, headers)}
+            admitted = {**scope, "headers": await self._admit(scope, headers)}
         except RefusedError as error:
-            await error.answer(scope["path"], headers)(scope, receive, noting)
+            await error.answer(scope["path"], headers)(scope, receive, send_and_note)
         else:
-            await self.app(within, receive, noting)
+            await self.app(admitted, receive, send_and_note)
         finally:
             _log(scope, status, time.perf_counter() - started)
 
-    def _plain(self, scope: Scope) -> Scope:
-        """Return `scope` with the path of the API, ``/v1`` included. A client that can send no headers has the secret
-        of the own client at the beginning of its path; the secret and the proxy's token become headers."""
+    def _with_api_path(self, scope: Scope) -> Scope:
+        """Return the request `scope` with the path of the provider's API, such as ``/v1/messages``.
+
+        An agent that the proxy was started for and that cannot set headers has a secret at the start of its path. The
+        secret is moved to a header, and the proxy's token is added.
+        """
         path, raw, headers = scope["path"], scope.get("raw_path", b""), scope["headers"]
-        if len(self._front) > 1 and path.startswith(f"{self._front}/"):
-            front = len(self._front)
-            path, raw, headers = path[front:], raw[front:], [*headers, *self._shown]
+        if len(self._secret_path) > 1 and path.startswith(f"{self._secret_path}/"):
+            length = len(self._secret_path)
+            path, raw, headers = path[length:], raw[length:], [*headers, *self._secret_headers]
         added = with_version(path).removesuffix(path)
         return {**scope, "path": added + path, "raw_path": added.encode() + raw, "headers": headers}
 
-    async def _let_in(self, scope: Scope, headers: Headers) -> list[tuple[bytes, bytes]]:
-        """Return the headers with which the request is passed on. Raise RefusedError if it is not admitted."""
+    async def _admit(self, scope: Scope, headers: Headers) -> list[tuple[bytes, bytes]]:
+        """Return the headers with which the request is passed on; raise RefusedError if it may not pass."""
         host, origin, token = headers.get("host", ""), headers.get("origin"), self.settings.token
         if self.settings.is_loopback and self.people is None and host_of(f"//{host}") not in LOOPBACK_HOSTS:
             raise RefusedError(403, "permission_error", f"host {host!r} is not this machine")
@@ -271,7 +281,7 @@ class Entrance:
         is_open = scope["path"] in _OPEN_PATHS
         if self.people is not None and not is_open:
             raw = await self._as_person(self.people, scope, headers, raw)
-        elif token and not is_open and not shows_token(headers, token):
+        elif token and not is_open and not has_token(headers, token):
             raise RefusedError(401, "authentication_error", f"the header {TOKEN_HEADER} must hold the proxy's token")
         self.metrics.add("arrivals")
         return raw
@@ -279,7 +289,8 @@ class Entrance:
     async def _as_person(
         self, people: People, scope: Scope, headers: Headers, raw: list[tuple[bytes, bytes]]
     ) -> list[tuple[bytes, bytes]]:
-        """Return the headers `raw` without the person's token, with their name, and with the operator's key if any.
+        """Return the headers `raw` with the person's name in place of their token, and with the team's key for the
+        provider if the settings have one.
 
         Raises:
             RefusedError: The token is not valid, the person's quota is spent, or there is no key for the provider.
@@ -300,16 +311,17 @@ class Entrance:
         if key is None and header != TOKEN_HEADER:
             problem = f"the proxy has no key for this upstream: send yours, and the token in {TOKEN_HEADER}"
             raise RefusedError(401, "authentication_error", problem)
-        left_out = {TOKEN_HEADER, *(CREDENTIALS if key else ())}
-        kept = [pair for pair in raw if pair[0].lower().decode("latin-1") not in left_out]
+        removed = {TOKEN_HEADER, *(CREDENTIALS if key else ())}
+        kept = [pair for pair in raw if pair[0].lower().decode("latin-1") not in removed]
         added = {PERSON_HEADER: person, **dict([key] if key else [])}
         return [*kept, *((name.encode(), value.encode()) for name, value in added.items())]
 
     def _operator_key(self, scope: Scope, headers: Headers) -> tuple[str, str] | None:
-        """Return the name and value of the header with the operator's key; None if people use their own. Raise
-        RefusedError if the key may not be used on this path."""
-        key = way_of(self.settings.upstreams, scope["path"], headers).key
-        if key is not None and not opens(self.settings.upstreams, scope["method"], scope["raw_path"].decode("latin-1")):
+        """Return the header (name, value) with the team's key for the provider; None if people send their own keys.
+        Raise RefusedError for a path on which the team's key may not be used."""
+        key = destination_of(self.settings.upstreams, scope["path"], headers).key
+        path = scope["raw_path"].decode("latin-1")
+        if key is not None and not may_use_team_key(self.settings.upstreams, scope["method"], path):
             cure = (
                 "the team's key goes out on the paths that agents need; upstreams.paths in the proxy's file adds others"
             )
@@ -317,21 +329,22 @@ class Entrance:
         return key
 
 
-def shows_token(headers: Mapping[str, str], token: str) -> bool:
-    """Return True if a request contains the proxy's `token`; for an empty `token`, if it contains none."""
+def has_token(headers: Mapping[str, str], token: str) -> bool:
+    """Return True if a request's `headers` contain the proxy's `token`; if `token` is empty, if they contain none."""
     return hmac.compare_digest(headers.get(TOKEN_HEADER, "").encode(), token.encode())
 
 
 def _token_of(headers: Mapping[str, str]) -> tuple[str, str]:
-    """Return the name of the header that contains a person's token, and the token; both are empty without one."""
+    """Return the name of the header that contains a person's token, and the token; both empty if there is none. A
+    client that cannot set the proxy's header may send the token in place of the provider's key."""
     if token := headers.get(TOKEN_HEADER, ""):
         return TOKEN_HEADER, token
-    shown = ((name, headers.get(name, "").rpartition(" ")[2]) for name in CREDENTIALS)
-    return next((pair for pair in shown if pair[1].startswith(TOKEN_START)), ("", ""))
+    credentials = ((name, headers.get(name, "").rpartition(" ")[2]) for name in CREDENTIALS)
+    return next((pair for pair in credentials if pair[1].startswith(TOKEN_START)), ("", ""))
 
 
 def _log(scope: Scope, status: int, seconds: float) -> None:
-    """Log one line about a request, without its query, which is private."""
+    """Log one line about a request: person, method, path, status, duration. The path's query is left out as private."""
     path = scope["raw_path"].partition(b"?")[0].decode("latin-1")[:_LOGGED_CHARACTERS]
     level = (
         logging.DEBUG if path in _OPEN_PATHS and status < 400 else logging.WARNING if status >= 400 else logging.INFO
@@ -340,11 +353,11 @@ def _log(scope: Scope, status: int, seconds: float) -> None:
 
 
 class WithoutTexts(logging.Formatter):
-    """Formats log lines without content of conversations. Of a session's event it shows kind and sizes, of other parts'
-    messages only their place."""
+    """Formatter that keeps content of conversations out of the proxy's log. It shows kind and sizes of a session's
+    event, and only the place in the code of other modules' messages."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging calls it so
-        """Return `record` as a line."""
+        """Return `record` as a log line without content of conversations."""
         event = getattr(record, "compactor_event", None)
         if event is not None:
             sizes = f"{event['tokens_before']} -> {event['tokens_after']} tokens"

@@ -1,8 +1,8 @@
-"""Prepares each request for its provider, and reports the answer to the session of its conversation.
+"""Compacts the messages of each request before it is sent on, and reports the answer to the conversation's session.
 
 Requests without a conversation (titles, one-shot questions, the very first one) have no session: there is nothing to
-compact yet. A request for a compaction is answered here, if possible. After any failure the request is sent unchanged.
-Sends nothing itself; counts contain no content and no key.
+compact yet. A client's request for a compaction is answered here, if possible. After any failure the request is sent
+unchanged. This module sends nothing itself; its counts contain no content and no key.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
-from applier.adapters.proxy.conversations import CREDENTIALS, Asker, Conversation, Conversations, short_digest
+from applier.adapters.proxy.conversations import CREDENTIALS, Conversation, Conversations, PlannerAccess, short_digest
 from applier.adapters.proxy.entrance import People
 from applier.adapters.proxy.metrics import PERSON, Metrics
 from applier.adapters.proxy.responses_api import (
-    Ask,
+    CompactionAsk,
     Reply,
     ResponsesPlanner,
-    asked,
-    opened,
+    compaction_ask,
     record_in,
     reply,
     view_record,
+    with_view,
     without_ask,
 )
-from applier.adapters.proxy.upstreams import RefusedError, Way
+from applier.adapters.proxy.upstreams import Destination, RefusedError
 from applier.adapters.proxy.wires import MESSAGES, RESPONSES, Wire, parse, read_answer, write
 from applier.session.persistence import SessionStore
 from applier.session.planning import Planned
@@ -45,7 +45,7 @@ from planner.reading.messages import field_of
 _MOST_PLANNED = 10_000
 """Largest number of planner calls, and of delays, that are kept for the report, at up to 400 bytes each."""
 _LOGIN_BETA = "oauth-"
-"""Beginning of the name of the beta that the token of a login needs; other betas are for the agent's request."""
+"""Beginning of the name of the beta (a feature in ``anthropic-beta``) that a login's token needs to be accepted."""
 _BYTES_PER_TOKEN = 4
 """Rough bytes per token if a provider reports no usage (a streamed chat completion, unless the client asks for it)."""
 _logger = logging.getLogger("applier.proxy")
@@ -57,53 +57,54 @@ _TOKEN_FIELDS = {
 
 
 @dataclass(frozen=True)
-class Passage:
-    """A request on its way through the proxy."""
+class ProxiedRequest:
+    """Request of a client, with the body that the proxy sends to the provider, or the proxy's own answer to it."""
 
     wire: Wire
     """API of the request."""
-    way: Way
+    destination: Destination
     path: str
     headers: Mapping[str, str] = field(repr=False)
     raw: bytes
     """Body for the provider."""
     conversation: Conversation | None = None
-    """Conversation to which the request belongs; None if it has none and passes unchanged."""
+    """Conversation to which the request belongs; None if it has none and is sent unchanged."""
     body: dict[str, Any] = field(default_factory=dict)
     """Request's body as data; empty if it was not read."""
     messages: list[Any] = field(default_factory=list)
     """The conversation as the client sent it, as Anthropic messages."""
     reply: Reply | None = None
-    """Answer of the proxy, if the provider is not asked."""
+    """Answer of the proxy in place of the provider's, to a request for a compaction."""
     refusal: RefusedError | None = None
-    """Error of the proxy, if the provider is not asked."""
+    """Error that the proxy answers in place of the provider."""
 
     @property
-    def asker(self) -> Asker | None:
-        """Object by which the conversation's provider is asked for plans; None for chat completions. For the Messages
-        API it contains the client's credentials and no other headers."""
+    def planner_access(self) -> PlannerAccess | None:
+        """Object by which the provider of this request can be asked to plan a compaction, with the client's own
+        credentials; None for chat completions, whose providers are not asked."""
         if self.wire is not MESSAGES:
             return ResponsesPlanner() if self.wire is RESPONSES else None
         credentials = {name: self.headers[name] for name in CREDENTIALS if name in self.headers}
         betas = [name.strip() for name in self.headers.get("anthropic-beta", "").split(",")]
         login = ",".join(name for name in betas if name.startswith(_LOGIN_BETA))
-        return Account(self.way.base, {**credentials, "anthropic-beta": login} if login else credentials)
+        return Account(self.destination.base, {**credentials, "anthropic-beta": login} if login else credentials)
 
 
 class Gateway:
-    """Prepares requests by the sessions of their conversations."""
+    """Part of the proxy that finds the conversation of each request, compacts its messages and counts what it costs."""
 
     def __init__(
         self, conversations: Conversations, metrics: Metrics, store: SessionStore, people: People | None = None
     ) -> None:
         """Prepare requests by the sessions of `conversations`, and count in `metrics`. `store` keeps the records of
-        answers in words. `people` charges each person for their requests; None if people have no tokens."""
+        compactions that were answered in words. `people` charges each person for their requests; None if people have no
+        tokens."""
         self.conversations, self.metrics, self._store, self.people = conversations, metrics, store, people
         self._planned: deque[Planned] = deque(maxlen=_MOST_PLANNED)
         self.waits: deque[float] = deque(maxlen=_MOST_PLANNED)
         """Delays of requests by compactions, in seconds."""
-        self._noting = threading.Lock()
-        conversations.closing = self._note_planned
+        self._count_lock = threading.Lock()
+        conversations.closing = self._count_planning
 
     def close(self) -> None:
         """Close all sessions, and the store."""
@@ -113,7 +114,7 @@ class Gateway:
         self._store.close()
 
     def store_problem(self) -> str:
-        """Return why the store cannot be used, in one line; empty if it can."""
+        """Return the reason why the store cannot be used, in one line; empty if it can be used."""
         try:
             self._store.use(lambda store: store.get_state("proxy"))
         except StoreError as error:
@@ -121,146 +122,152 @@ class Gateway:
         return ""
 
     def planned(self) -> list[Planned]:
-        """Return the newest calls of planners in all conversations, closed ones included."""
+        """Return the newest calls of planners, with their costs, in all conversations, closed ones included."""
         for conversation in self.conversations.open():
-            self._note_planned(conversation)
+            self._count_planning(conversation)
         return list(self._planned)
 
-    def prepare(self, wire: Wire, way: Way, raw: bytes, headers: Mapping[str, str], path: str) -> Passage:
-        """Return the passage of a request to `path` of the API `wire`, with the body `raw`.
+    def prepare(
+        self, wire: Wire, destination: Destination, raw: bytes, headers: Mapping[str, str], path: str
+    ) -> ProxiedRequest:
+        """Compact the messages of a request to `path` of the API `wire`, with the body `raw`, and return it to be sent.
 
-        It contains the list from the session of its conversation, an answer or a refusal of the proxy, or the request
-        unchanged. After a failure of the proxy it is unchanged, too.
+        Instead it may contain an answer or an error of the proxy. It is unchanged if its session has nothing to
+        compact, if it belongs to no conversation yet, and after a failure of the proxy.
         """
-        passage = Passage(wire, way, path, headers, raw)
-        with self._harmless():
+        proxied = ProxiedRequest(wire, destination, path, headers, raw)
+        with self._errors_logged():
             body = parse(raw)
             if body is not None:
-                session_body, passage = self._read(replace(passage, body=body))
-                if passage.refusal is None and (prepared := self._prepared(passage, session_body)):
+                session_body, proxied = self._read(replace(proxied, body=body))
+                if proxied.refusal is None and (prepared := self._prepared(proxied, session_body)):
                     return prepared
-            self.metrics.add("requests", kind="passed" if passage.refusal is None else "sent_back")
-        return passage
+            self.metrics.add("requests", kind="passed" if proxied.refusal is None else "sent_back")
+        return proxied
 
-    def _read(self, passage: Passage) -> tuple[dict[str, Any], Passage]:
-        """Return the request's body as a session reads it, and `passage` with the body as the provider reads it."""
-        if passage.wire is RESPONSES:
-            return self._opened(passage)
-        if passage.wire is MESSAGES and passage.body.get("thread"):
-            passage = _without_thread(passage)
-        return passage.body, passage
+    def _read(self, proxied: ProxiedRequest) -> tuple[dict[str, Any], ProxiedRequest]:
+        """Return two forms of the request's body: one for the session, and in `proxied` the one for the provider. They
+        differ only for the Responses API (see `_with_view`)."""
+        if proxied.wire is RESPONSES:
+            return self._with_view(proxied)
+        if proxied.wire is MESSAGES and proxied.body.get("thread"):
+            proxied = _without_thread(proxied)
+        return proxied.body, proxied
 
-    def _opened(self, passage: Passage) -> tuple[dict[str, Any], Passage]:
-        """Return the same as `_read` for the Responses API. A compaction of ours is replaced by its view in both
-        bodies, because the provider cannot read it; the session's body also contains its record."""
-        body, scope = passage.body, short_digest(self.conversations.scope(passage.body, passage.headers))
-        session_body = opened(
-            body, lambda words: self._store.use(lambda store: store.get_state(_words_name(scope, words)))
+    def _with_view(self, proxied: ProxiedRequest) -> tuple[dict[str, Any], ProxiedRequest]:
+        """Return both forms of the body for the Responses API. In both the compacted messages replace the proxy's
+        earlier compaction, because the provider cannot read it; the session's form also contains its record."""
+        body, scope = proxied.body, short_digest(self.conversations.scope(proxied.body, proxied.headers))
+        session_body = with_view(
+            body, lambda digest: self._store.use(lambda store: store.get_state(_record_name(scope, digest)))
         )
         if session_body is body:
-            return body, passage
+            return body, proxied
         plain = RESPONSES.with_messages(session_body, RESPONSES.read(session_body).messages)
-        return session_body, replace(passage, raw=write(plain), body=plain)
+        return session_body, replace(proxied, raw=write(plain), body=plain)
 
-    def _prepared(self, passing: Passage, body: dict[str, Any]) -> Passage | None:
-        """Return `passing` with the list from the session of its conversation, or with our answer if it asks for a
-        compaction. Return None if it belongs to no conversation yet. `body`: the request's body as a session reads it.
-        """
-        wire, ask = passing.wire, asked(body, passing.path) if passing.wire is RESPONSES else ""
+    def _prepared(self, proxied: ProxiedRequest, body: dict[str, Any]) -> ProxiedRequest | None:
+        """Return the request with the messages that its conversation's session prepared, or with the proxy's answer if
+        it asks for a compaction. Return None if it belongs to no conversation yet. `body`: the form for the session."""
+        wire, ask = proxied.wire, compaction_ask(body, proxied.path) if proxied.wire is RESPONSES else ""
         body = without_ask(body, ask) if ask else body
         messages = wire.messages(body)
         if not messages:
             return None
-        digest, asker = str(record_in(body).get("by", "")) if wire is RESPONSES else "", passing.asker
-        conversation = self.conversations.find(messages, body, passing.headers, asker, digest)
+        digest, planner_access = str(record_in(body).get("by", "")) if wire is RESPONSES else "", proxied.planner_access
+        conversation = self.conversations.find(messages, body, proxied.headers, planner_access, digest)
         if conversation is None:
             return None
-        passage = replace(passing, conversation=conversation, messages=messages)
-        planner = conversation.asker if wire is RESPONSES and isinstance(conversation.asker, ResponsesPlanner) else None
+        proxied = replace(proxied, conversation=conversation, messages=messages)
+        access = conversation.planner_access if wire is RESPONSES else None
+        planner = access if isinstance(access, ResponsesPlanner) else None
         with self._counted(conversation):
-            conversation.session.set_request(**wire.request(body), client=asker if wire is MESSAGES else None)
+            conversation.session.set_request(**wire.request(body), client=planner_access if wire is MESSAGES else None)
             if planner is not None:
-                url = passing.way.url(passing.path.removesuffix("/compact"))
-                planner.is_due(url, passing.headers, wire.with_messages(body, messages))
+                url = proxied.destination.url(proxied.path.removesuffix("/compact"))
+                planner.use_request(url, proxied.headers, wire.with_messages(body, messages))
             if ask:
-                return self._answered(ask, passage, conversation, body)
+                return self._with_reply(ask, proxied, conversation, body)
             prepared = conversation.session.prepare(messages)
         is_same = prepared == list(messages)
         if planner is not None:
-            planner.went_out(as_it_came=is_same)
+            planner.note_sent(is_unchanged=is_same)
         conversation.note_sent(messages, [] if is_same else prepared)
         self.metrics.add("requests", kind="unchanged" if is_same else "prepared")
-        raw = passing.raw if is_same else write(wire.with_messages(body, prepared))
-        return replace(passage, raw=raw, body=body)
+        raw = proxied.raw if is_same else write(wire.with_messages(body, prepared))
+        return replace(proxied, raw=raw, body=body)
 
-    def _answered(self, ask: Ask, passage: Passage, conversation: Conversation, body: dict[str, Any]) -> Passage | None:
-        """Return `passage` with our answer to a client that asks for a compaction in the way `ask`. Return None if
-        nothing can be compacted, or if the provider compacted earlier: only the provider can read what it left."""
-        session, messages = conversation.session, passage.messages
+    def _with_reply(
+        self, ask: CompactionAsk, proxied: ProxiedRequest, conversation: Conversation, body: dict[str, Any]
+    ) -> ProxiedRequest | None:
+        """Compact the conversation for a client that asks for it in the way `ask`, and return the request with the
+        answer. Return None, so that the provider answers, if nothing can be compacted, or if the provider compacted
+        earlier: only the provider can read its own compaction."""
+        session, messages = conversation.session, proxied.messages
         done = None if RESPONSES.read(body).has_foreign else session.compact(messages, at_limit=True)
         if done is None or (done.messages == messages and not done.is_repeated):
             return None
         record = view_record(messages, done.messages, record_in(body), conversation.digest)
         answer = reply(ask, body, record, short_digest(session.session_id + write(record).decode()))
         if ask == "words":
-            name = _words_name(short_digest(self.conversations.scope(body, passage.headers)), answer.words_digest)
+            name = _record_name(short_digest(self.conversations.scope(body, proxied.headers)), answer.words_digest)
             stored = {**record, "history": session.state.history_key}  # so that it is forgotten with the history
             self._store.use(lambda store: store.set_state(name, stored))
         self.metrics.add("requests", kind="answered")
-        return replace(passage, reply=answer)
+        return replace(proxied, reply=answer)
 
     def as_sent(self, raw: bytes, headers: Mapping[str, str]) -> bytes:
-        """Return the body `raw` of a request that counts tokens, with the last list sent in place of its messages.
-        Nothing is compacted."""
-        with self._harmless():
+        """Return the body `raw` of a request to count tokens, with the compacted messages that were last sent in place
+        of the client's, so that the count fits what the proxy sends. Compact nothing now."""
+        with self._errors_logged():
             body = parse(raw)
             messages = (MESSAGES.messages(body) if body is not None else None) or []
-            conversation = self.conversations.known(messages, body or {}, headers) if messages else None
+            conversation = self.conversations.find_open(messages, body or {}, headers) if messages else None
             sent = conversation.as_sent(messages) if conversation else messages
             raw = raw if body is None or sent == messages else write(MESSAGES.with_messages(body, sent))
             self.metrics.add("requests", kind="passed")
         return raw
 
-    def shorter(self, passage: Passage, status: int, text: str) -> bytes | None:
-        """Return a shorter body after the provider refused `passage` with this `status` and `text`; None if there is
-        none."""
-        conversation = passage.conversation
+    def shorter(self, proxied: ProxiedRequest, status: int, text: str) -> bytes | None:
+        """Return a body with fewer tokens after the provider refused the request with this `status` and `text` as too
+        long. Return None if it was refused for another reason, or cannot be shorter."""
+        conversation = proxied.conversation
         if conversation is None:
             return None
-        with self._harmless(), self._counted(conversation):
+        with self._errors_logged(), self._counted(conversation):
             refusal = SimpleNamespace(status_code=status, body=text)
-            messages = conversation.session.recover(passage.messages, refusal)
-            conversation.note_sent(passage.messages, messages or [])
-            return None if messages is None else write(passage.wire.with_messages(passage.body, messages))
+            messages = conversation.session.recover(proxied.messages, refusal)
+            conversation.note_sent(proxied.messages, messages or [])
+            return None if messages is None else write(proxied.wire.with_messages(proxied.body, messages))
         return None
 
-    def observe(self, passage: Passage, answer: bytes, *, is_stream: bool) -> None:
-        """Report the provider's `answer` to the session, and count its tokens. `is_stream`: True if it consists of
-        events."""
-        conversation, read = passage.conversation, read_answer(passage.wire, answer, is_stream=is_stream)
+    def observe(self, proxied: ProxiedRequest, answer: bytes, *, is_stream: bool) -> None:
+        """Report the provider's `answer` to the session, and count and charge its tokens. `is_stream`: True if the
+        answer is a stream of events."""
+        conversation, read = proxied.conversation, read_answer(proxied.wire, answer, is_stream=is_stream)
         for part in read.parts:
-            with self._harmless():
+            with self._errors_logged():
                 if conversation is not None:
                     conversation.session.observe(part)
-        with self._harmless():
+        with self._errors_logged():
             # a stream has about an event for each token
             estimate = answer.count(b"data:") if is_stream else len(answer) // _BYTES_PER_TOKEN
-            self._count(passage, read.parts, estimate)
+            self._count(proxied, read.parts, estimate)
             if conversation is not None:
                 self._count_removed(conversation, read.removed_reasoning)
                 self.metrics.add("saved_tokens", conversation.session.state.reclaimed_tokens)
-                self._note_planned(conversation)
+                self._count_planning(conversation)
 
     def _count_removed(self, conversation: Conversation, removed: int) -> None:
-        """Count and log the reasoning items that the provider removed."""
+        """Count and log the reasoning items that the provider hid from the model because earlier messages changed."""
         self.metrics.add("removed_reasoning", removed)
         if removed:
             session_id = conversation.session.session_id
             _logger.info("%s: the provider removed %d reasoning items behind a changed prefix", session_id, removed)
 
-    def _count(self, passage: Passage, parts: Sequence[Mapping[str, Any]], estimated_tokens: int) -> None:
-        """Count the tokens that the provider reports in the `parts` of an answer, and charge them. Without a report,
-        charge an estimate by the length of the request and `estimated_tokens` for the answer."""
+    def _count(self, proxied: ProxiedRequest, parts: Sequence[Mapping[str, Any]], estimated_tokens: int) -> None:
+        """Count the tokens that the provider reports in the `parts` of an answer, and charge them. If it reports none,
+        charge an estimate: by the length of the request, and `estimated_tokens` for the answer."""
         usages = [part.get("usage") for part in parts]
         billed = {name: sum(billed_tokens(usage, name) for usage in usages) for name in _TOKEN_FIELDS.values()}
         for kind, name in _TOKEN_FIELDS.items():
@@ -268,41 +275,42 @@ class Gateway:
         output = max((billed_tokens(usage, "output_tokens") for usage in usages), default=0)
         usage = Usage(**billed, output_tokens=output)
         if usage == Usage():
-            usage = Usage(input_tokens=len(passage.raw) // _BYTES_PER_TOKEN, output_tokens=estimated_tokens)
+            usage = Usage(input_tokens=len(proxied.raw) // _BYTES_PER_TOKEN, output_tokens=estimated_tokens)
         self.metrics.add("output_tokens", output)
-        self._spend(str(passage.body.get("model") or ""), usage)
+        self._spend(str(proxied.body.get("model") or ""), usage)
 
     def spend_unread(self, size: int) -> None:
-        """Charge for a request of `size` bytes that was not read, such as a batch."""
+        """Charge for a request of `size` bytes that the proxy did not read, such as a batch."""
         self._spend("", Usage(input_tokens=size // _BYTES_PER_TOKEN))
 
     def _spend(self, model: str, usage: Usage) -> None:
-        """Count the price of `usage`, and charge it to the person of the request."""
+        """Add the price of `usage` to the counts, and charge tokens and price to the person who made the request."""
         cost = dollars(model, usage) or 0.0
         self.metrics.add("dollars", cost)
         if self.people is not None and PERSON.get():
             self.people.spend(PERSON.get(), usage.prompt_tokens + usage.output_tokens, cost)
 
-    def _note_planned(self, conversation: Conversation) -> None:
-        """Count the calls of the conversation's planner that are not counted yet, and charge its owner."""
-        with self._noting:
-            new = conversation.session.state.planned[conversation.noted :]
-            conversation.noted += len(new)
+    def _count_planning(self, conversation: Conversation) -> None:
+        """Count the planner calls of `conversation` that are not counted yet, and charge its owner for them."""
+        with self._count_lock:
+            new = conversation.session.state.planned[conversation.counted_plans :]
+            conversation.counted_plans += len(new)
             self._planned += new
         token = PERSON.set(conversation.person)
-        for one in new:
-            cost = dollars(one.planner, one.usage) or 0.0
-            self.metrics.add("plans", planner=one.planner)
-            self.metrics.add("planner_failures", 1 if one.failure else 0, planner=one.planner)
-            self.metrics.add("planner_tokens", one.usage.prompt_tokens + one.usage.output_tokens, planner=one.planner)
-            self.metrics.add("planner_dollars", cost, planner=one.planner)
-            self.metrics.seconds("planner_seconds", one.seconds)
-            self._spend(one.planner, one.usage)
+        for call in new:
+            cost = dollars(call.planner, call.usage) or 0.0
+            self.metrics.add("plans", planner=call.planner)
+            self.metrics.add("planner_failures", 1 if call.failure else 0, planner=call.planner)
+            tokens = call.usage.prompt_tokens + call.usage.output_tokens
+            self.metrics.add("planner_tokens", tokens, planner=call.planner)
+            self.metrics.add("planner_dollars", cost, planner=call.planner)
+            self.metrics.seconds("planner_seconds", call.seconds)
+            self._spend(call.planner, call.usage)
         PERSON.reset(token)
 
     @contextmanager
-    def _harmless(self) -> Iterator[None]:
-        """Suppress and log every error inside the block, because none may cost the client its request."""
+    def _errors_logged(self) -> Iterator[None]:
+        """Suppress and log every error inside the block, because the proxy's failures must not fail the request."""
         try:
             yield
         except Exception as error:  # noqa: BLE001
@@ -314,7 +322,7 @@ class Gateway:
 
     @contextmanager
     def _counted(self, conversation: Conversation) -> Iterator[None]:
-        """Count the compactions that the conversation makes inside the block, and the time that the request waits."""
+        """Count the compactions of the conversation inside the block, and the seconds that its request waits."""
         before, started = conversation.session.state.compactions, time.perf_counter()
         yield
         done, seconds = conversation.session.state.compactions - before, time.perf_counter() - started
@@ -325,18 +333,18 @@ class Gateway:
             _logger.info("%s: compacted; the request waited %.2f s", conversation.session.session_id, seconds)
 
 
-def _without_thread(passing: Passage) -> Passage:
-    """Return `passing` without its request to store the conversation as a thread, because what the provider stores
-    cannot be compacted. A request that continues a thread gets the API's error for an unknown thread, so that the
-    client sends the whole conversation again (Anthropic, "Message threads")."""
-    if field_of(passing.body["thread"], "type") == "continue":
+def _without_thread(proxied: ProxiedRequest) -> ProxiedRequest:
+    """Return a request of the Messages API without its field ``thread``, which asks the provider to store the
+    conversation, because a stored one cannot be compacted. A request that continues a stored thread gets the API's
+    error for an unknown thread, so that the client sends the whole conversation again."""
+    if field_of(proxied.body["thread"], "type") == "continue":
         problem = "the proxy stores no thread: send the whole conversation again"
-        return replace(passing, refusal=RefusedError(404, "not_found_error", problem, code="thread_not_found"))
-    body = {key: value for key, value in passing.body.items() if key != "thread"}
-    return replace(passing, body=body, raw=write(body))
+        return replace(proxied, refusal=RefusedError(404, "not_found_error", problem, code="thread_not_found"))
+    body = {key: value for key, value in proxied.body.items() if key != "thread"}
+    return replace(proxied, body=body, raw=write(body))
 
 
-def _words_name(scope: str, words: str) -> str:
-    """Return the store's name for the record of an answer in words. `words`: the digest of these; `scope`: the digest
-    of the conversation's scope."""
-    return f"answer:{scope}:{words}"
+def _record_name(scope: str, words_digest: str) -> str:
+    """Return the name under which the store has the record of a compaction that was answered in words. `scope`: a
+    digest that separates clients (see `Conversations.scope`)."""
+    return f"answer:{scope}:{words_digest}"

@@ -1,5 +1,5 @@
-"""Counts of the proxy, for Prometheus. They contain no content and no key; if people have tokens, each has their
-own."""
+"""Counts what the proxy does (requests, tokens, costs, times), for Prometheus. The counts contain no content and no
+key. In a team they are separate for each person."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 PERSON: ContextVar[str] = ContextVar("person", default="")
-"""Name of the person who made the request; set at the entrance, available to all work for the request."""
+"""Name of the person who sent the present request; set when the request is let in, empty if people have no tokens."""
 _COUNTERS = {
     "arrivals": ((), "Requests let in."),
     "requests": (
@@ -42,11 +42,11 @@ _HISTOGRAMS = {
     "planner_seconds": "Time that a planner took.",
 }
 _BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
-"""Seconds; a model may think for minutes."""
+"""Upper bounds of the histograms' buckets, in seconds; a model may think for minutes."""
 
 
 class Metrics:
-    """Counters and histograms; may be used from several threads."""
+    """Counters and histograms of the proxy; may be used from several threads."""
 
     def __init__(self, *, by_person: bool = False) -> None:
         """Start at zero. `by_person`: True to count each person's requests apart, by a label."""
@@ -64,7 +64,7 @@ class Metrics:
         self._open = Gauge("compactor_open_conversations", text, registry=self._registry)
 
     def add(self, name: str, amount: float = 1, **labels: str) -> None:
-        """Add `amount` to the counter `name` with these `labels`."""
+        """Add `amount` to the counter `name` with these `labels`, for the person of the present request."""
         self._labelled(self._counters[name], labels).inc(max(0.0, amount))
 
     def seconds(self, name: str, amount: float) -> None:
@@ -80,10 +80,10 @@ class Metrics:
         `labels`: only counts with these labels."""
         metric, end = (self._counters[name], "_total") if name in self._counters else (self._histograms[name], "_sum")
         samples = next(iter(metric.collect())).samples
-        own = (one for one in samples if one.name.endswith(end) and labels.items() <= one.labels.items())
-        return sum(one.value for one in own)
+        matching = (each for each in samples if each.name.endswith(end) and labels.items() <= each.labels.items())
+        return sum(sample.value for sample in matching)
 
     def text(self, open_conversations: int) -> str:
-        """Return all counts in Prometheus' text format, with the number of `open_conversations`."""
+        """Return all counts in the text format of Prometheus. `open_conversations`: their present number."""
         self._open.set(open_conversations)
         return generate_latest(self._registry).decode()

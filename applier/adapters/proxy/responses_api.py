@@ -1,12 +1,12 @@
-"""The Responses API in the proxy: its requests for a compaction with our answers, and a planner that asks its provider.
+"""Answers requests of OpenAI's Responses API for a compaction, and asks the provider of such requests for plans.
 
 A client asks for a compaction in one of three ways. Codex with OpenAI adds a last item ``compaction_trigger`` and gets
-one sealed item. Codex with other providers asks in words and gets words. Other clients use an endpoint. Our sealed item
-contains a record with the view, so that any proxy can replace the item by the view. For an answer in words the store
-has the record, under a digest of the words.
+one item whose content it cannot read. Codex with other providers asks in words and gets words. Other clients use an
+endpoint. The proxy's item contains a record with the compacted messages (the view), by which any proxy can replace the
+item in later requests. For an answer in words the store has the record, under a digest of the words.
 
 The planner uses the credentials of the conversation's requests. Its question follows the conversation's items while
-the provider has them cached; otherwise it reads cards, short descriptions of the turns. A ChatGPT login allows only
+the provider has them cached; otherwise it contains cards, short descriptions of the turns. A ChatGPT login allows only
 streamed answers that are not stored.
 """
 
@@ -35,26 +35,26 @@ from planner.prices import is_warm
 from planner.proposal import PlanRequest, Proposal
 from planner.reading.messages import Message, blocks, readable_text, to_json
 
-Ask = Literal["", "trigger", "words", "window"]
+CompactionAsk = Literal["", "trigger", "words", "window"]
 """Way in which a request asks for a compaction. Empty: not at all. ``trigger``: by an item. ``words``: in words.
 ``window``: by its endpoint."""
 Data = dict[str, Any]
 _TRIGGER, _ITEM = "compaction_trigger", "compaction"
-_OURS = "compactor.1."
-"""Beginning of the content of our items; items of a provider begin differently."""
-_WORDS = "You are performing a CONTEXT CHECKPOINT COMPACTION."
-"""Beginning of Codex' request in words (0.169). Any other wording is answered by the model."""
+_CONTENT_START = "compactor.1."
+"""Beginning of the content of the proxy's own items; items of a provider begin differently."""
+_ASK_IN_WORDS = "You are performing a CONTEXT CHECKPOINT COMPACTION."
+"""Beginning of Codex's request in words (0.169). Any other wording is answered by the model."""
 _ANSWER_INTRODUCTION = "Another language model started to solve this problem"
-"""Beginning of the line with which Codex introduces an answer in words when it repeats that."""
+"""Beginning of the line by which Codex introduces an earlier answer in words when it sends it again."""
 _RECORD = {"messages": list, "users": list, "by": str}
-"""Fields of a record, with their types: the view, digests of the user's texts that it covers, and the digest of the
-conversation."""
+"""Fields of the record of a compaction, with their types: the compacted messages (the view), digests of the user's
+texts before the compaction, and the digest of the conversation."""
 _DELTA_CHARACTERS = 400
 """Length of the pieces in which a text is streamed."""
 
 
-def asked(body: Mapping[str, Any], path: str) -> Ask:
-    """Return how the request `body` to `path` asks for a compaction."""
+def compaction_ask(body: Mapping[str, Any], path: str) -> CompactionAsk:
+    """Return how the request `body` to `path` asks for a compaction: ``trigger``, ``words``, ``window``, or empty."""
     last = _items(body)[-1] if _items(body) else None
     if not isinstance(last, dict):
         return ""
@@ -62,33 +62,34 @@ def asked(body: Mapping[str, Any], path: str) -> Ask:
         return "window"
     if last.get("type") == _TRIGGER:
         return "trigger"
-    is_words = last.get("role") == "user" and readable_text(last.get("content")).startswith(_WORDS)
-    return "words" if is_words else ""
+    is_in_words = last.get("role") == "user" and readable_text(last.get("content")).startswith(_ASK_IN_WORDS)
+    return "words" if is_in_words else ""
 
 
-def without_ask(body: Data, ask: Ask) -> Data:
-    """Return `body` without the item that asks in the way `ask`."""
+def without_ask(body: Data, ask: CompactionAsk) -> Data:
+    """Return the request `body` without its last item if that asks for a compaction, as it is no message."""
     return {**body, "input": body["input"][:-1]} if ask in ("trigger", "words") else body
 
 
-def opened(body: Data, record_of: Callable[[str], Data | None]) -> Data:
-    """Return `body` with our newest answer replaced by its record, in an item of the type `VIEW`. Earlier items that
-    the view covers are left out. If `body` contains no answer of ours, return the same object.
+def with_view(body: Data, record_of: Callable[[str], Data | None]) -> Data:
+    """Return the request `body` with the proxy's newest compaction in it replaced by the compacted messages (the view),
+    in an item of the type `VIEW`. Earlier items that these messages cover are left out. If `body` contains no
+    compaction by the proxy, return the same object.
 
-    `record_of` takes the digest of the words of an answer, and returns its record; None if there is none.
+    `record_of` takes the digest of an answer in words, and returns the record of its compaction, or None.
     """
     items = _items(body)
-    at = next((at for at in reversed(range(len(items))) if _may_be_ours(items[at])), -1)
+    at = next((at for at in reversed(range(len(items))) if _may_be_from_proxy(items[at])), -1)
     record = _record_of(items[at], record_of) if at >= 0 else None
     if record is None:
         return body
     user_digests = set(record["users"])
-    uncovered = [item for item in items[:at] if not (_is_ours(item) or _is_covered(item, user_digests))]
+    uncovered = [item for item in items[:at] if not (_is_from_proxy(item) or _is_covered(item, user_digests))]
     return {**body, "input": [*uncovered, {"type": VIEW, **record}, *items[at + 1 :]]}
 
 
 def record_in(body: Mapping[str, Any]) -> Data:
-    """Return the record in a body returned by `opened`; empty if nothing in it was compacted here."""
+    """Return the record of the proxy's compaction in a `body` that `with_view` returned; empty if there is none."""
     return next((item for item in body["input"] if isinstance(item, dict) and item.get("type") == VIEW), {})
 
 
@@ -97,34 +98,37 @@ def _items(body: Mapping[str, Any]) -> list[Any]:
     return items if isinstance(items, list) else []
 
 
-def _is_ours(item: Any) -> bool:
+def _is_from_proxy(item: Any) -> bool:
+    """Return True for a compaction item that a proxy of this project made."""
     is_compaction = isinstance(item, dict) and item.get("type") == _ITEM
-    return is_compaction and str(item.get("encrypted_content")).startswith(_OURS)
+    return is_compaction and str(item.get("encrypted_content")).startswith(_CONTENT_START)
 
 
-def _may_be_ours(item: Any) -> bool:
-    """Return True for one of our items, and for a message that may repeat our words."""
+def _may_be_from_proxy(item: Any) -> bool:
+    """Return True for a compaction item of a proxy, and for a message that may repeat a proxy's answer in words."""
     is_users = isinstance(item, dict) and item.get("role") == "user"
-    return _is_ours(item) or (is_users and readable_text(item.get("content")).startswith(_ANSWER_INTRODUCTION))
+    return _is_from_proxy(item) or (is_users and readable_text(item.get("content")).startswith(_ANSWER_INTRODUCTION))
 
 
 def _record_of(item: Data, record_of: Callable[[str], Data | None]) -> Data | None:
-    """Return the record of our answer `item`: from its content, or else by the digest of its words."""
-    if _is_ours(item):
+    """Return the record of the compaction that `item` contains, or, if it is an answer in words, finds by its digest;
+    None if there is none."""
+    if _is_from_proxy(item):
         return _unpacked(item["encrypted_content"])
     return record_of(_digest(readable_text(item["content"]).partition("\n")[2]))
 
 
 def _is_covered(item: Data, user_digests: set[str]) -> bool:
-    """Return True for an item that the view covers: content of the assistant, or a message of the user whose texts are
-    all in `user_digests`. Codex repeats the user's messages in front of our answer."""
+    """Return True if a compaction already covers `item`, so that it need not be sent again: content of the assistant,
+    or a message of the user whose texts are all in `user_digests`. Codex repeats such messages before the compaction.
+    """
     messages = read_items([item]).messages
     return bool(messages) and (messages[0]["role"] != "user" or user_digests.issuperset(_user_digests(messages)))
 
 
 def view_record(messages: Sequence[Message], view: Sequence[Message], before: Data, by: str) -> Data:
-    """Return the record of a compaction of `messages` to `view`. `before`: the record of an earlier compaction in the
-    same request; empty without one. `by`: the digest of the conversation."""
+    """Return the record of a compaction of `messages` to `view`, by which a proxy recognises it in later requests.
+    `before`: the record of an earlier compaction in the same request, else empty. `by`: digest of the conversation."""
     users = sorted({*_user_digests(messages), *before.get("users", ())})
     return {"messages": list(view), "users": users, "by": by}
 
@@ -142,14 +146,15 @@ def _digest(text: str) -> str:
 
 
 def _packed(record: Data) -> str:
-    return _OURS + base64.b64encode(zlib.compress(to_json(record).encode(), 6)).decode()
+    """Return `record` compressed, as the content of a compaction item."""
+    return _CONTENT_START + base64.b64encode(zlib.compress(to_json(record).encode(), 6)).decode()
 
 
 def _unpacked(text: str) -> Data | None:
-    """Return the record in `text`, the content of one of our items; None if it is damaged or exceeds the limits of a
-    request's body."""
+    """Return the record in `text`, the content of a proxy's compaction item; None if it is damaged or exceeds the
+    limits of a request's body."""
     try:
-        packed = base64.b64decode(text[len(_OURS) :], validate=True)
+        packed = base64.b64decode(text[len(_CONTENT_START) :], validate=True)
         record = parse(zlib.decompressobj().decompress(packed, MAX_DECODED_BYTES))
     except (ValueError, zlib.error):
         return None
@@ -158,15 +163,15 @@ def _unpacked(text: str) -> Data | None:
 
 
 class Reply(NamedTuple):
-    """Answer of the proxy in place of the provider's."""
+    """Answer of the proxy to a request for a compaction, in place of the provider's answer."""
 
     content: bytes
     media_type: str
     words_digest: str
-    """Digest of the answer's words; of an empty text if it was not asked for in words."""
+    """Digest of an answer in words; of an empty text for an answer in another form."""
 
 
-def reply(ask: Ask, body: Data, record: Data, number: str) -> Reply:
+def reply(ask: CompactionAsk, body: Data, record: Data, number: str) -> Reply:
     """Return the answer to the request `body`, which asks for a compaction in the way `ask`. `record`: the record of
     the compaction. `number`: text that makes the ids in the answer unique."""
     text = view_text(record["messages"]) if ask == "words" else ""
@@ -174,7 +179,7 @@ def reply(ask: Ask, body: Data, record: Data, number: str) -> Reply:
     if ask == "words":
         part = {"type": "output_text", "text": text, "annotations": []}
         item = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed", "content": [part]}
-    fixed = [one.item for one in read_items(body["input"]).fixed] if ask == "window" else []
+    fixed = [fixed.item for fixed in read_items(body["input"]).fixed] if ask == "window" else []
     answer = {
         "id": f"resp_{number}",
         "object": "response.compaction" if ask == "window" else "response",
@@ -200,8 +205,8 @@ _NO_USAGE = {
 
 
 def _events(answer: Data, item: Data, text: str) -> Iterator[Data]:
-    """Yield the events of a streamed `answer` with the output `item`. Its `text` comes in pieces; the sequence number
-    of a piece grows with its position in the text."""
+    """Yield the events of a streamed `answer` with the output `item`. Its `text` comes in pieces, numbered by their
+    position in the text."""
     started = {**answer, "status": "in_progress", "output": [], "usage": None}
     yield {"type": "response.created", "sequence_number": 0, "response": started}
     yield {"type": "response.output_item.added", "sequence_number": 1, "output_index": 0, "item": item}
@@ -215,20 +220,20 @@ def _events(answer: Data, item: Data, text: str) -> Iterator[Data]:
 
 
 MOST_PARALLEL = 4
-"""Largest number of questions asked at the same time."""
+"""Largest number of questions to the provider at the same time."""
 _REQUEST_HEADERS = ("accept", "connection", "content-", "host", "keep-alive", "proxy-", "transfer-", "x-compactor-")
-"""Beginnings of headers that describe one request or belong to the proxy; all others are the client's."""
+"""Beginnings of headers that describe one request or belong to the proxy; all others are sent with a question too."""
 _ENDS = {"response.completed": "", "response.incomplete": "", "response.failed": "it failed", "error": "it failed"}
 """Types of the last event of an answer, each with the failure that it reports; empty for none."""
 _LATE = "no answer in time: raise settings.timeout_seconds"
 _WORK_FIELDS = ("tools", "tool_choice", "parallel_tool_calls", "include", "prompt_cache_key", "text")
-"""Fields of the conversation's requests that a question without its items leaves out. A question after its items keeps
-them, because the provider caches a prompt together with them."""
+"""Fields of the agent's request that a question does not need. A question after the conversation keeps them, because
+the provider caches a prompt together with them."""
 
 
 @dataclass(frozen=True)
-class OwnRequest:
-    """The agent's newest request in a conversation; questions to the provider are made from it."""
+class LatestRequest:
+    """Newest request of the agent in a conversation. Questions to the provider reuse its address, headers and body."""
 
     url: str
     headers: Mapping[str, str] = field(repr=False)
@@ -236,27 +241,27 @@ class OwnRequest:
     """Body with the conversation as the provider would get it without a compaction."""
 
     def asking(self, question: RelayedQuestion) -> dict[str, Any]:
-        """Return the body of a request with `question`. It follows the items of this request if it is a fork; else it
-        is the only item."""
-        words = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": question.prompt}]}
+        """Return the body of a request with the planner's `question`: as the next message of the conversation if
+        ``question.via`` is ``fork`` (the provider has the conversation cached then), else without the conversation."""
+        message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": question.prompt}]}
         body = {**self.body, "stream": True, "store": False}
         body.pop("max_output_tokens", None)  # the agent's limit may be too small for a plan
         if question.via == "fork":
-            return {**body, "input": [*self.body["input"], words]}
+            return {**body, "input": [*self.body["input"], message]}
         alone = {key: value for key, value in body.items() if key not in _WORK_FIELDS}
-        return {**alone, "model": question.model, "instructions": question.system, "input": [words]}
+        return {**alone, "model": question.model, "instructions": question.system, "input": [message]}
 
 
 class ResponsesPlanner:
-    """Planner of a session that asks the conversation's own provider.
+    """Planner that asks the provider of a conversation, with the agent's own credentials, which turns to keep.
 
-    The proxy calls `is_due` before it sends a request of the conversation, and `went_out` when it has the list to send.
+    The proxy calls `use_request` with each request of the conversation, and `note_sent` when it has the list to send.
     """
 
     def __init__(self, model: str = "") -> None:
         """Ask `model`; if it is empty, the conversation's own model."""
         self.model = model
-        self._request: OwnRequest | None = None
+        self._request: LatestRequest | None = None
         self._cached_at: float | None = None
         """Time at which the provider last received the client's own list; None if the last list was another one, so
         that the provider has not cached the client's."""
@@ -266,22 +271,22 @@ class ResponsesPlanner:
         """Name of the model that plans."""
         return self.model or (str(self._request.body.get("model")) if self._request else "")
 
-    def is_due(self, url: str, headers: Mapping[str, str], body: Mapping[str, Any]) -> None:
-        """Take over the newest request: questions go to its `url` with its `headers`, and a fork continues its
-        `body`."""
+    def use_request(self, url: str, headers: Mapping[str, str], body: Mapping[str, Any]) -> None:
+        """Store the agent's newest request, from which questions to the provider are made."""
         repeated = {name: value for name, value in headers.items() if not name.startswith(_REQUEST_HEADERS)}
-        self._request = OwnRequest(url, repeated, body)
+        self._request = LatestRequest(url, repeated, body)
 
-    def went_out(self, *, as_it_came: bool) -> None:
-        """Note that the newest request is sent. `as_it_came`: True if it has the client's own list."""
-        self._cached_at = time.monotonic() if as_it_came else None
+    def note_sent(self, *, is_unchanged: bool) -> None:
+        """Note that the agent's newest request is sent now. `is_unchanged`: True if it has the client's own list, which
+        the provider therefore has cached from now on."""
+        self._cached_at = time.monotonic() if is_unchanged else None
 
     def propose(self, request: PlanRequest) -> Proposal:
         """Return a proposal by the provider's model; raise PlannerUnavailable if no answer can be used."""
-        own, deadline = self._request, time.monotonic() + request.settings.timeout_seconds
-        if own is None:
+        agent_request, deadline = self._request, time.monotonic() + request.settings.timeout_seconds
+        if agent_request is None:
             raise PlannerUnavailable("planner model: no request of this conversation has come yet")
-        model, answers = str(own.body.get("model") or ""), dict[str, RelayedAnswer]()
+        model, answers = str(agent_request.body.get("model") or ""), dict[str, RelayedAnswer]()
         is_cached = self._cached_at is not None and is_warm(time.monotonic() - self._cached_at)
         fork_tokens = request.analysis.tokens if is_cached and self.model in ("", model) else 0
         planner = RelayedPlanner(answers, self.model or model, model, fork_tokens)
@@ -291,20 +296,20 @@ class ResponsesPlanner:
             except Unanswered as unanswered:
                 questions = unanswered.questions
             with ThreadPoolExecutor(MOST_PARALLEL) as threads:
-                new = threads.map(lambda question: _answer(own, question, deadline), questions)
+                new = threads.map(lambda question: _answer(agent_request, question, deadline), questions)
                 answers |= {question.id: answer for question, answer in zip(questions, new, strict=True)}
 
 
-def _answer(own: OwnRequest, question: RelayedQuestion, deadline: float) -> RelayedAnswer:
-    """Ask `question` by a request made from `own`, and return the answer. A failure is returned as an answer, too; so
-    is a `deadline` (by the monotonic clock) that has passed."""
-    left = deadline - time.monotonic()
-    if left <= 0:
+def _answer(base: LatestRequest, question: RelayedQuestion, deadline: float) -> RelayedAnswer:
+    """Send `question` to the provider in a request made from `base`, and return the answer. A failure, or a `deadline`
+    (by the monotonic clock) that has passed, is returned as an answer with ``failure``."""
+    seconds_left = deadline - time.monotonic()
+    if seconds_left <= 0:
         return RelayedAnswer(failure=_LATE)
     try:
         with (
-            httpx.Client(timeout=left) as client,
-            client.stream("POST", own.url, headers=own.headers, json=own.asking(question)) as answer,
+            httpx.Client(timeout=seconds_left) as client,
+            client.stream("POST", base.url, headers=base.headers, json=base.asking(question)) as answer,
         ):
             if not answer.is_success:
                 return RelayedAnswer(failure=f"the provider answered {answer.status_code}")
@@ -316,7 +321,8 @@ def _answer(own: OwnRequest, question: RelayedQuestion, deadline: float) -> Rela
 
 
 def _read(lines: Iterable[str], deadline: float) -> RelayedAnswer:
-    """Return the text and the usage in the `lines` of a stream of events; a failure if it is too late or too long."""
+    """Return the text and the token counts of a streamed answer from its `lines`. Return a failure if it arrives after
+    the `deadline` or is too long."""
     pieces, size = list[str](), 0
     for line in lines:
         size += len(line)

@@ -1,7 +1,7 @@
-"""Bodies of requests and answers: their limits, and their form in each API (`Wire`) that the proxy understands.
+"""Reads and writes the bodies of requests and answers in each API (`Wire`) that the proxy understands.
 
-Limits are checked before memory is taken; a body over a limit passes unchanged. An answer is read after its bytes were
-passed on. A medium is an image or a file of another kind that is part of a message.
+Limits protect the proxy's memory: they are checked before memory is taken, and a body over a limit passes unchanged.
+An answer is read after its bytes were passed on. A medium is an image or a file of another kind in a message.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from planner.reading.messages import field_of, json_pieces, to_json
 MAX_BODY_BYTES = 64 * 2**20
 """Largest body kept in memory: twice the limit of the Messages API, since a larger history is compacted, too."""
 MAX_DECODED_BYTES, MAX_DECODED_LINES = 6 * 2**20, 150_000
-"""Largest decoded size, in bytes, and largest number of lines of a compressed body. A million tokens of code have 5 MB
-and 120,000 lines. With a session's work on it, a body takes up to 20 bytes of memory for each byte, and 700 for each
-line."""
+"""Largest size after decoding, in bytes, and largest number of lines of a compressed body. A million tokens of code
+have 5 MB and 120,000 lines. While a session works on a body, each byte takes up to 20 bytes of memory, and each line
+700."""
 MAX_TEXT_CHARACTERS, MAX_LINES = 16 * 2**20, 400_000
 """Largest text, in characters without media, and largest number of lines of any body: four million tokens. They take
 300 MB of memory at most, like a compressed body."""
 _MEDIUM = re.compile(r"image|document|file|audio|video|screenshot")
-"""Word that the type of an item or block with a medium contains, in any of the APIs."""
+"""Word in the type of an item or block that contains a medium, in all of the APIs: ``input_image``; not ``text``."""
 _ENCODED = re.compile(r"(?:data:[\w./+;=-]{1,100},)?[A-Za-z0-9+/=_-]{500,}")
 """Base64 of 500 characters or more, with or without the prefix ``data:image/png;base64,``."""
 LARGE_BYTES = 4 * 2**20
-"""Size from which only a few bodies are prepared at the same time."""
+"""Size from which only a few bodies are prepared at the same time, to limit the memory."""
 MAX_VALUES = 250_000
 """Largest number of JSON values in one body: ten for each of 25,000 messages, at most 250 bytes each."""
 MAX_MESSAGES = 20_000
@@ -42,9 +42,9 @@ MAX_MESSAGES = 20_000
 _MAX_WINDOW_BYTES = 8 * 2**20
 """Largest window of zstd that the content coding allows (RFC 9659)."""
 _PIECE_BYTES = 128
-"""Compressed bytes decoded at once: at most 32 blocks of 128 kB each."""
+"""Number of compressed bytes that are decoded at once: at most 32 blocks of 128 kB each."""
 _LINE_BREAKS = (b"\\n", b"\\r", b"\\f", b"\\u")
-"""Escapes in JSON that may break a line."""
+"""Escapes in JSON that stand for a line break, or may do so."""
 RawBody = bytes | AsyncIterator[bytes]
 """Body of a request: all of it in memory, or chunks as they arrive."""
 Body = dict[str, Any]
@@ -52,7 +52,8 @@ Body = dict[str, Any]
 
 
 async def collect(body: RawBody) -> RawBody:
-    """Return all of `body` in memory. If it is larger than MAX_BODY_BYTES, return it as chunks instead."""
+    """Read `body` into memory and return it as bytes. If it is larger than MAX_BODY_BYTES, stop reading and return it
+    as chunks."""
     if isinstance(body, bytes):
         return body
     start = bytearray()
@@ -64,7 +65,7 @@ async def collect(body: RawBody) -> RawBody:
 
 
 async def join(start: bytes, rest: AsyncIterator[bytes] | None = None) -> AsyncIterator[bytes]:
-    """Yield `start`, then `rest`."""
+    """Yield `start`, which was read already, then the remaining chunks `rest`."""
     yield start
     if rest is not None:
         async for chunk in rest:
@@ -72,8 +73,8 @@ async def join(start: bytes, rest: AsyncIterator[bytes] | None = None) -> AsyncI
 
 
 def decode(raw: bytes, encoding: str) -> bytes | None:
-    """Return `raw` decoded from the content `encoding`. Return None if that is not ``zstd``, which Codex sends, or the
-    body is damaged or exceeds a limit. Decoding stops at the limit, because five kilobytes can contain gigabytes."""
+    """Return the body `raw` decompressed. Return None if its content `encoding` is not ``zstd`` (which Codex sends), or
+    if it is damaged or too large. Decoding stops at the limit, because five kilobytes can expand to gigabytes."""
     if encoding.strip().lower() == "identity":
         return raw
     if encoding.strip().lower() != "zstd" or len(raw) > MAX_DECODED_BYTES:
@@ -96,8 +97,8 @@ def _count_lines(raw: bytes | bytearray) -> int:
 
 
 def parse(raw: bytes) -> Body | None:
-    """Return the JSON object `raw`; None if it is no object, or exceeds a limit of values, lines, depth, messages or
-    text."""
+    """Return the JSON object in the body `raw`; None if it is not an object, or has too many values, lines, levels or
+    messages or too much text, so that it would take too much memory."""
     if count_values(raw, MAX_VALUES) > MAX_VALUES or _count_lines(raw) > MAX_LINES:
         return None
     try:
@@ -105,14 +106,16 @@ def parse(raw: bytes) -> Body | None:
         too_much = len(raw) > MAX_TEXT_CHARACTERS and _count_text(body) > MAX_TEXT_CHARACTERS
     except (ValueError, RecursionError):
         return None
-    if not isinstance(body, dict) or any(isinstance(one, list) and len(one) > MAX_MESSAGES for one in body.values()):
+    if not isinstance(body, dict):
+        return None
+    if any(isinstance(value, list) and len(value) > MAX_MESSAGES for value in body.values()):
         return None
     return None if too_much else body
 
 
 def _count_text(value: Any, *, in_medium: bool = False) -> int:
-    """Return the number of characters in the texts of JSON data. Base64 inside a medium (`in_medium`) does not count,
-    because it takes little more memory; inside the arguments of a call it does."""
+    """Count the characters in all texts of JSON data. Base64 does not count if it is part of an image or another medium
+    (`in_medium`), because it takes little memory while it is processed."""
     if isinstance(value, str):
         return 0 if in_medium and _ENCODED.fullmatch(value) else len(value)
     if isinstance(value, list):
@@ -125,7 +128,7 @@ def _count_text(value: Any, *, in_medium: bool = False) -> int:
 
 
 def write(body: Body) -> bytes:
-    """Return `body` as JSON."""
+    """Return `body` as JSON in UTF-8."""
     try:
         return b"".join(piece.encode() for piece in json_pieces(body, ensure_ascii=False))
     except UnicodeEncodeError:  # a lone surrogate can only be sent escaped
@@ -135,33 +138,34 @@ def write(body: Body) -> bytes:
 MAX_READ_BYTES = 8 * 2**20
 """Largest answer that is read; a larger one passes unread."""
 _FINAL_USAGE = ("output_tokens", "iterations")
-"""Counts that are only complete in the last event of a stream."""
+"""Token counts of an answer that are only complete in the last event of a stream."""
 _REMOVED = (("action", "removed"), ("type", "thinking_dropped"))
-"""Fields, with their values, in which OpenAI and Anthropic report that reasoning was not shown to the model."""
-_BEHIND_A_CHANGE = ("prefix_mismatch", "prefix_binding_mismatch")
-"""Reasons in these reports: the messages before the reasoning were changed."""
+"""Fields and values by which OpenAI and Anthropic report that they did not show earlier reasoning to the model."""
+_CHANGED_PREFIX = ("prefix_mismatch", "prefix_binding_mismatch")
+"""Reasons in such a report: the messages before the reasoning were changed."""
 
 
 class _Messages:
-    """Anthropic's Messages API. The docstrings apply to the methods of all wires."""
+    """Anthropic's Messages API: where its requests and answers contain what a session needs. The docstrings apply to
+    the methods of all APIs."""
 
     def messages(self, body: Body) -> list[Any] | None:
-        """Return the conversation in `body` as Anthropic messages; None if it is not to be compacted. A request for the
-        server's own compaction is not: it must contain the client's own history."""
+        """Return the conversation in the request `body` as Anthropic messages; None if it must not be compacted, such
+        as a request for the server's own compaction, which needs the client's own history."""
         messages = body.get("messages")
         return messages if isinstance(messages, list) and not body.get("compaction") else None
 
     def with_messages(self, body: Body, messages: Sequence[Any]) -> Body:
-        """Return `body` with `messages` in place of its conversation."""
+        """Return the request `body` with `messages` in place of its conversation."""
         return {**body, "messages": list(messages)}
 
     def request(self, body: Body) -> dict[str, Any]:
-        """Return the other fields of the request, as arguments of `Session.set_request`."""
+        """Return model, system prompt, tools and limits of the request, as arguments of `Session.set_request`."""
         return fields_of_body(body)
 
     def observed(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the part of an answer, or of an event of one, that a session observes: ``usage`` and ``stop_reason``.
-        Return None if it has no such part."""
+        """Return what a session needs to know of an answer, or of one event of a streamed answer: ``usage`` and
+        ``stop_reason``. Return None if `event` contains neither."""
         kind = event.get("type")
         if kind == "message":
             return event
@@ -175,7 +179,7 @@ class _Messages:
 
 
 class _Chat:
-    """OpenAI's chat completions; the host's instructions at the start stay unchanged."""
+    """OpenAI's chat completions API; the system messages at the start of a request stay unchanged."""
 
     def messages(self, body: Body) -> list[Any] | None:
         messages = body.get("messages")
@@ -198,21 +202,21 @@ class _Chat:
 
 
 class _Responses:
-    """OpenAI's Responses API; the host's own items stay in place."""
+    """OpenAI's Responses API; items that define tools or settings keep their places."""
 
-    _last: tuple[Any, ReadItems] = None, ReadItems()
-    """Items that were read last, and the result: one request needs it several times."""
+    _last_read: tuple[Any, ReadItems] = None, ReadItems()
+    """Items that were read last, and the result, because one request needs it several times."""
 
     def read(self, body: Body) -> ReadItems:
-        """Return the conversation in the items of `body`. Nobody may change the result, because it is kept."""
-        items, read = self._last
+        """Convert the items of the request `body` to messages. The result is cached, so do not change it."""
+        items, read = self._last_read
         if items is not body["input"]:
             read = read_items(body["input"])
-            self._last = body["input"], read
+            self._last_read = body["input"], read
         return read
 
     def messages(self, body: Body) -> list[Any] | None:
-        """Return the conversation; None if the server stores it, whole or in part."""
+        """Return the conversation; None if the server stores it, whole or in part, so that it cannot be compacted."""
         is_stored = body.get("previous_response_id") or body.get("conversation")
         return self.read(body).messages if isinstance(body.get("input"), list) and not is_stored else None
 
@@ -220,7 +224,7 @@ class _Responses:
         return {**body, "input": to_items(self.read(body), messages)}
 
     def request(self, body: Body) -> dict[str, Any]:
-        fixed = [one.item for one in self.read(body).fixed]
+        fixed = [fixed.item for fixed in self.read(body).fixed]
         groups = [body.get("tools") or (), *(item.get("tools") or () for item in fixed)]
         tools = [tool for group in groups for tool in group if isinstance(tool, dict)]
         texts = [str(body.get("instructions") or ""), *(to_json(item) for item in fixed if "tools" not in item)]
@@ -233,17 +237,17 @@ class _Responses:
             return {"stop_reason": WINDOW_EXCEEDED}
         usage = field_of(answer, "usage")
         tokens = field_of(usage, "input_tokens")
-        read = field_of(field_of(usage, "input_tokens_details"), "cached_tokens")
+        cached = field_of(field_of(usage, "input_tokens_details"), "cached_tokens")
         if not isinstance(tokens, int) or not tokens:
             return None
-        read = read if isinstance(read, int) else 0
+        cached = cached if isinstance(cached, int) else 0
         output = field_of(usage, "output_tokens") or 0
-        counted = {"input_tokens": tokens - read, "cache_read_input_tokens": read, "output_tokens": output}
+        counted = {"input_tokens": tokens - cached, "cache_read_input_tokens": cached, "output_tokens": output}
         return {"usage": counted, **({"stop_reason": "end_turn"} if _ends_turn(answer) else {})}
 
 
 def _ends_turn(answer: object) -> bool:
-    """Return True if an answer of the Responses API is complete and calls none of the client's tools."""
+    """Return True if an answer of the Responses API ends the agent's turn: it is complete and calls no tool."""
     items = field_of(answer, "output")
     kinds = [str(field_of(item, "type")) for item in items] if isinstance(items, list) else []
     return bool(kinds) and not any(f"{kind}_output" in OUTPUTS for kind in kinds)
@@ -255,17 +259,17 @@ MESSAGES, CHAT, RESPONSES = _Messages(), _Chat(), _Responses()
 
 @dataclass(frozen=True)
 class ReadAnswer:
-    """Report of the provider in an answer."""
+    """Facts that the provider reports in an answer: token counts, reason to stop, removed reasoning."""
 
     parts: Sequence[Mapping[str, Any]] = ()
-    """Parts of the answer that a session observes, in order: usage, and the reason to stop."""
+    """Parts of the answer for `Session.observe`, in order; each has ``usage`` or ``stop_reason``."""
     removed_reasoning: int = 0
-    """Number of reasoning items or thinking blocks after a changed prefix that the provider hid from the model."""
+    """Number of reasoning items that the provider did not show to the model, because messages before were changed."""
 
 
 def read_answer(wire: Wire, answer: bytes, *, is_stream: bool) -> ReadAnswer:
-    """Return the report in `answer`, which is one object, or a stream of events if `is_stream`. Damaged events are left
-    out, and an answer larger than MAX_READ_BYTES is not read."""
+    """Read token counts, reason to stop and removed reasoning from `answer`, a JSON object, or a stream of events if
+    `is_stream`. Damaged events are left out; an answer larger than MAX_READ_BYTES is not read."""
     events = list(_events(answer, is_stream=is_stream)) if len(answer) <= MAX_READ_BYTES else []
     parts = [part for event in events if (part := wire.observed(event)) is not None]
     return ReadAnswer(parts, max(map(_removed_reasoning, events), default=0))  # a later event may repeat them
@@ -282,11 +286,12 @@ def _events(answer: bytes, *, is_stream: bool) -> Iterator[Body]:
 
 
 def _removed_reasoning(event: Body) -> int:
-    """Return the number of reasoning items that `event` reports as removed."""
-    places = (event, *(event.get(name) for name in ("response", "message", "delta")))
-    lists = (field_of(place, "input_transformations") for place in places)
-    entries = next((one for one in lists if isinstance(one, list)), [])
+    """Count the reasoning items that were hidden from the model because messages before were changed, by `event`, an
+    event or a whole answer of the provider."""
+    holders = (event, *(event.get(name) for name in ("response", "message", "delta")))
+    reports = (field_of(holder, "input_transformations") for holder in holders)
+    entries = next((report for report in reports if isinstance(report, list)), [])
     return sum(
-        field_of(entry, "reason") in _BEHIND_A_CHANGE and any(field_of(entry, key) == word for key, word in _REMOVED)
+        field_of(entry, "reason") in _CHANGED_PREFIX and any(field_of(entry, key) == word for key, word in _REMOVED)
         for entry in entries
     )
