@@ -8,7 +8,7 @@ turns stay.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 
@@ -60,19 +60,22 @@ def turn_cards(
     Neighbouring turns for whose lines there is no space share one card, a header. With `mark_pinned`, a mark shows the
     lines that stay whatever the model decides, so that it does not choose them.
     """
-    settings = request.settings
     chosen = lines_of_cards(
         request, turns, lambda turn: _header(request, turn, len(turn.lines)), budget_tokens / request.counter.scale
     )
-    pinned_lines = None
-    if mark_pinned:
-        view = settings.window_tokens, request.target_tokens, settings.target_model
-        pinned_lines = pinned(request.analysis, *view, None, "model")
+    pinned_lines = _pinned(request) if mark_pinned else None
     runs = groupby(turns, key=lambda turn: turn.turn.id if turn.turn.id in chosen else "")
     return tuple(
         _card(request, pinned_lines, next(run), chosen[turn_id]) if turn_id else _common_card(request, list(run))
         for turn_id, run in runs
     )
+
+
+def _pinned(request: PlanRequest) -> Pinned:
+    """Return the parts of the history that stay whatever the model writes."""
+    settings = request.settings
+    view = settings.window_tokens, request.target_tokens, settings.target_model
+    return pinned(request.analysis, *view, None, "model")
 
 
 def _common_card(request: PlanRequest, run: Sequence[TurnEvidence]) -> Card:
@@ -246,13 +249,15 @@ def history_index(request: PlanRequest, earlier: CompactionPlan | None) -> str:
     if earlier is not None:
         others = f"{spans(turn.turn.number for turn in read)} · all others: the best of their lines stand"
         before = [text for text in (earlier_choices(request, earlier, EARLIER_TOKENS), others) if text]
-    texts = ("\n".join([*before, *(_new_turn_line(request, turn, c) for turn in new)]) for c in INDEX_CHARACTERS)
+    pins = _pinned(request)
+    kept = pins.user_words.keys() - pins.words_left_out.keys()
+    texts = ("\n".join([*before, *(_new_turn_line(request, turn, kept, c) for turn in new)]) for c in INDEX_CHARACTERS)
     most_tokens = max(INDEX_FLOOR_TOKENS, request.analysis.tokens * INDEX_SHARE)
     return _first_that_fits(texts, request.counter, most_tokens)
 
 
-def _new_turn_line(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
+def _new_turn_line(request: PlanRequest, turn: TurnEvidence, kept: Collection[str], characters: int) -> str:
     """Return the line about `turn` in an index. It ends with ``LIVE`` if the whole turn stays in any case, as the agent
-    has not answered it yet, and with ``kept`` if some of its lines do."""
-    stays = " · LIVE" if turn.turn.live else " · kept" if turn.obligations else ""
+    has not answered it yet, and with ``kept`` if all that the user typed in it does. `kept`: ids of such turns."""
+    stays = " · LIVE" if turn.turn.live else " · kept" if turn.typed_lines and turn.turn.id in kept else ""
     return _index_line(request, turn, characters) + stays

@@ -51,7 +51,7 @@ def test_the_question_says_what_stays_in_any_case_and_how_long_the_answer_may_be
     question = prefix_question(QuestionBasis.of(plan_request()), load_prompts())
     index = question.split("<index>")[1].split("</index>")[0].strip().split("\n")
     assert next(line for line in index if line.startswith("t9 ")).endswith(" · LIVE")
-    assert [line.split(" · ")[0] for line in index if line.endswith(" · kept")] == ["t1", "t5", "t7"]
+    assert [line.split(" · ")[0] for line in index if line.endswith(" · kept")] == ["t1", "t7"]
     assert "LIVE turns and kept lines take" in question
     ((cards,), _) = plan_questions(QuestionBasis.of(plan_request()), load_prompts())
     assert cards.values["sizes"].split("\n")[-1] in question
