@@ -362,7 +362,7 @@ def _failures_sentence(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> s
     succeeded = {place.turn_id for place in retried(basis.request.evidence).values()}
     listed = ", ".join(failed[-MOST_FAILURES:])
     later = ", ".join([turn.turn.id for turn in turns if turn.turn.id in succeeded][-MOST_FAILURES:])
-    successes = f"; and with its result or id what succeeded after a failure: {later}" if later else ""
+    successes = f"; and with its result or id what succeeded in its place, if it did: {later}" if later else ""
     return (
         f"\nState under FAILED, each with its turn and the words of its error: {listed}{successes}. Lines of one that "
         f"you leave out are added, and the brief is cut by as much."
