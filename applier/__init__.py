@@ -1,4 +1,5 @@
-"""Applies plans, stores and restores originals, and runs sessions, clients and commands."""
+"""Applies plans, stores and restores original messages, and runs sessions, adapters for other programs, and
+commands."""
 
 TYPE_CHECKING = False  # not from `typing`: the `compactor` command first leaves the folder it is run in
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
-"""Plans many transcript files, and returns one row of numbers for each, in a pool of processes or in Ray Data.
+"""Plans compactions of many transcript files, and returns a row of numbers for each file.
 
-Writes nothing. A file that fails has its error in its row. The rules give the same row on every machine.
+Runs in a pool of processes or in Ray Data (a library for many machines). Writes nothing. A file that fails has its
+error in its row. Plans by rules give the same row on every machine.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["DIED", "EMPTY_ROW", "PlanOptions", "Row", "content_digest", "plan_row", "planned_rows"]
 
 _LONGEST_ERROR = 600
+"""Largest length of an error in a row, in characters."""
 Row = dict[str, Any]
 EMPTY_ROW: Row = {
     **dict.fromkeys(("path", "digest", "options", "format"), ""),
@@ -37,16 +39,16 @@ EMPTY_ROW: Row = {
     **dict.fromkeys(("input_tokens", "output_tokens"), 0),
     **dict.fromkeys(("plan", "cause", "error"), ""),
 }
-"""All fields of a row, in order. ``digest`` is the digest of the file's bytes, and ``options`` that of its
-`PlanOptions`. ``findings`` lists the codes of findings, and ``warnings`` counts those of the reader. ``plan`` is the
-plan as JSON, if the options ask for it. ``cause`` is the name of the error's class."""
+"""Row of a file before it was planned: all fields, in order. ``digest`` is the digest of the file's bytes, and
+``options`` that of its `PlanOptions`. ``findings`` lists the codes of findings, and ``warnings`` counts those of the
+reader. ``plan`` is the plan as JSON, if the options ask for it. ``cause`` is the name of the error's class."""
 DIED: Row = {"cause": "died", "error": "the process that planned it died: out of memory?"}
-"""Fields of a row after the death of its process."""
+"""Fields for a file whose process died while planning it."""
 
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """Options of planning; a row depends on these and the file alone."""
+    """Options of planning. The row of a file depends on nothing but these and the file."""
 
     planner: PlannerName = "rules"
     model: str | None = None
@@ -57,25 +59,25 @@ class PlanOptions:
     focus: str | None = None
     prompts_dir: str | None = None
     prompts: str = ""
-    """Digest of the prompts that a model gets; empty if rules plan."""
+    """Digest of the prompts that a model gets; empty if the rules plan."""
     settings: PlanSettings = field(default_factory=PlanSettings)
     with_plan: bool = False
-    """True if the row contains the plan, too."""
+    """True if the row also contains the plan."""
     store: str | None = None
-    """Store to search, in addition to the default one, for the originals of a transcript that begins with a view."""
+    """Store in which the originals of an already compacted transcript are searched, besides the default one."""
 
     @property
     def digest(self) -> str:
-        """Digest of all options."""
+        """Digest of all options, to notice rows that were made with others."""
         data = asdict(self) | {"settings": self.settings.model_dump()}
         return sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
     def task_of(self, read: Transcript) -> str:
-        """Return the task for `read`; empty if it has none."""
+        """Return the task for the transcript `read`: that of the options, or its own; empty if it has none."""
         return (self.task or "").strip() or read.task
 
     def plan(self, read: Transcript) -> CompactionPlan:
-        """Return the plan of one transcript."""
+        """Return the plan for one transcript."""
         task = self.task_of(read)
         if read.messages and not task:
             raise TranscriptError("names no task: set by --task what the agent is to do now")
@@ -100,7 +102,7 @@ def content_digest(content: bytes) -> str:
 
 
 def plan_row(path: str, options: PlanOptions, content: bytes | None = None) -> Row:
-    """Return the row of the file `path`, with the fields of `EMPTY_ROW`; `content` has its bytes, if they are known."""
+    """Return the row of the file `path`; `content` has the file's bytes, if they are known."""
     row = EMPTY_ROW | {"path": path, "options": options.digest}
     try:
         content = file_content(Path(path)) if content is None else content
@@ -139,9 +141,9 @@ def _numbers(content: bytes, options: PlanOptions) -> Row:
 
 
 def planned_rows(files: Dataset, options: PlanOptions, **resources: Any) -> Dataset:
-    """Return the rows of `files`, in any order.
+    """Return a dataset with the row of each file in the dataset `files`, in any order.
 
-    `files` is a dataset with a column ``path`` and perhaps one of ``bytes``, as ``ray.data.read_binary_files(…,
-    include_paths=True)`` returns it. `resources` are options of ``Dataset.map``, such as ``num_cpus``.
+    `files` has a column ``path`` and perhaps one of ``bytes``, as ``ray.data.read_binary_files(…, include_paths=True)``
+    returns it. `resources` are options of ``Dataset.map``, such as ``num_cpus``.
     """
     return files.map(lambda file: plan_row(str(file["path"]), options, file.get("bytes")), **resources)

@@ -1,6 +1,6 @@
-"""Plan under review: a person's changes, checked by the guards, and the cost of switching to the view.
+"""Review of a plan by a person: their changes, checked by the guards, and what the compaction costs and saves.
 
-Pure: everything comes from the plan and its history. Prints nothing, writes nothing.
+Pure: everything comes from the plan and the messages it was made for. Prints nothing, writes nothing.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from planner.review_text import SET_BY_HAND, PlanNotes, plan_notes
 
 @dataclass(frozen=True)
 class Edit:
-    """A person's decision about turns ``t{first}`` to ``t{last}``."""
+    """A person's decision on what to do with the turns ``t{first}`` to ``t{last}``."""
 
     first: int
     last: int
     strategy: Strategy
     excerpts: tuple[tuple[int, int], ...] | None = None
-    """Line ranges to keep of a summarized turn; None keeps the plan's own."""
+    """Line ranges to keep of a summarized turn, such as ``((3, 7),)``; None keeps those of the plan."""
 
 
 @dataclass(frozen=True)
 class PlanReview:
-    """A guarded plan with its notes and its preview, ready to be printed or shown in a browser."""
+    """Checked plan with notes for a person and the list that it makes, to be printed or shown in a browser."""
 
     plan: CompactionPlan
     notes: PlanNotes = field(default_factory=PlanNotes)
     preview: Preview | None = None
-    """Result of applying the plan; None without the transcript."""
+    """Compacted list and its costs; None if the plan was opened without its messages."""
 
     @property
     def changes(self) -> bool:
@@ -46,27 +46,31 @@ class PlanReview:
 
     @property
     def cost(self) -> dict[str, Any]:
-        """Cost of switching to the view, as JSON data; ``payback_calls`` is None if it never pays back."""
+        """Costs of the compaction as JSON data; ``payback_calls`` is None if it never pays back."""
         names = ("tokens_before", "tokens_after", "first_changed_message", "invalidated_tokens", "payback_calls")
         cost = {name: getattr(self.preview, name) for name in (*names, "thinking", "dollars")}
         return cost | ({"payback_calls": None} if cost["payback_calls"] == math.inf else {})
 
     @property
     def cost_text(self) -> str:
-        """Sentence about the cost and savings of switching to the view; empty without the transcript."""
-        shown = self.preview
-        if shown is None:
+        """Sentence on what the compaction costs and saves; empty if the plan was opened without its messages."""
+        preview = self.preview
+        if preview is None:
             return ""
-        if shown.first_changed_message is None:
+        if preview.first_changed_message is None:
             return "Nothing changes; the prompt cache stays as it is."
-        calls, switch, fewer = shown.payback_calls or 0.0, shown.dollars, shown.tokens_before - shown.tokens_after
-        pays = "never pays back in cache terms" if math.isinf(calls) else f"pays back after {calls:.1f} calls"
-        written = f"{max(0, shown.invalidated_tokens - fewer):,} tokens are written to the cache once"
-        saved = f"each later call reads {fewer:,} fewer"
+        calls, switch, freed_tokens = (
+            preview.payback_calls or 0.0,
+            preview.dollars,
+            preview.tokens_before - preview.tokens_after,
+        )
+        payback = "never pays back in cache terms" if math.isinf(calls) else f"pays back after {calls:.1f} calls"
+        written = f"{max(0, preview.invalidated_tokens - freed_tokens):,} tokens are written to the cache once"
+        saved = f"each later call reads {freed_tokens:,} fewer"
         planning = f" Planning: {money(switch['planning'])}." if switch.get("planning") else ""
         return (
-            f"Changes from message {shown.first_changed_message} on: {money(switch.get('rebilled'), written)}; "
-            f"{money(switch.get('saved'), saved)}; {pays}. Thinking: {shown.thinking}.{planning}"
+            f"Changes from message {preview.first_changed_message} on: {money(switch.get('rebilled'), written)}; "
+            f"{money(switch.get('saved'), saved)}; {payback}. Thinking: {preview.thinking}.{planning}"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -79,10 +83,8 @@ class PlanReview:
 def reviewed(
     plan: CompactionPlan, messages: Sequence[object], edits: Sequence[Edit] = (), *, brief: str | None = None
 ) -> PlanReview:
-    """Return the review of `plan` for `messages` with the `edits` of a person, as the guards have checked them.
-
-    `brief` replaces the plan's brief; None keeps it.
-    """
+    """Return the review of `plan` for `messages` after a person's `edits`, as the guards allow them. `brief`: text that
+    replaces the plan's brief (the page of memory at the top of the list); None keeps it."""
     changed = _edited(plan, edits)
     if brief is not None:
         findings = tuple(finding for finding in changed.findings if finding.code not in BRIEF_FINDINGS)
@@ -92,7 +94,7 @@ def reviewed(
 
 
 def _edited(plan: CompactionPlan, edits: Sequence[Edit]) -> CompactionPlan:
-    """Return `plan` with its decisions replaced by `edits`; later edits win."""
+    """Return `plan` with the decisions of `edits`, of which later ones win."""
     decisions = plan.decisions
     for edit in edits:
         if f"t{edit.last}" not in decisions:
@@ -106,5 +108,5 @@ def _edited(plan: CompactionPlan, edits: Sequence[Edit]) -> CompactionPlan:
 
 
 def review_plan(plan: CompactionPlan, preview: Preview | None = None) -> PlanReview:
-    """Return the review of `plan` as it is; `preview` is its preview, None without the transcript."""
+    """Return the review of a plan that nobody changed; `preview` is None without its messages."""
     return PlanReview(plan, plan_notes(plan), preview)

@@ -1,7 +1,7 @@
-"""Runs programs and functions: command lines of this program, files of other programs, functions in worker processes.
+"""Runs command lines of this program, other programs, and functions in worker processes.
 
-Nothing is imported or run from the working folder or PYTHONPATH. A worker process that dies loses only its item; all
-end with this process, and at Ctrl-C.
+Nothing is imported or run from the working folder or PYTHONPATH, which may be a stranger's. A worker process that dies
+loses only the item it worked on. All workers end with this process, and at Ctrl-C.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from typing import TypeVar
 
 
 def program(*arguments: str) -> list[str]:
-    """Return a command line that runs `compactor` by an absolute, isolated interpreter (``-I``).
-
-    ``-I`` ignores an installation elsewhere (``pip install --user``, ``--target``), so the command then contains its
+    """Return a command line that runs `compactor` with these `arguments` from any folder, safe from files in that
     folder.
+
+    It uses an absolute path and the interpreter's isolated mode (``-I``). That mode ignores an installation elsewhere
+    (``pip install --user``, ``--target``), so the command then names its folder.
     """
-    place = _place()
+    place = _installed_folder()
     if any(place == Path(own).resolve() for own in site.getsitepackages()):
         return [sys.executable, "-I", "-m", "applier.cli", *arguments]
     folder = json.dumps(str(place), ensure_ascii=False)
@@ -38,8 +39,8 @@ def program(*arguments: str) -> list[str]:
     return [sys.executable, "-IS", "-c", code, *arguments]
 
 
-def _place() -> Path:
-    """Return the folder in which an installer put this distribution; else the folder of our packages."""
+def _installed_folder() -> Path:
+    """Return the folder into which this distribution was installed; without one, the folder of our packages."""
     try:
         return Path(str(metadata.distribution("relevance-compactor").locate_file(""))).resolve()
     except metadata.PackageNotFoundError:
@@ -55,7 +56,7 @@ def program_file(name: str) -> str:
 
 
 AHEAD = 2
-"""Number of items submitted for each process: no process waits for its next item, and few are repeated if one dies."""
+"""Number of items submitted for each process: enough that none waits, and few to repeat if one dies."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -68,21 +69,21 @@ def all_cores() -> int:
 def in_processes(
     work: Callable[[Item], Result], items: Iterable[Item], workers: int
 ) -> Generator[tuple[Item, Result | None], None, None]:
-    """Yield each of `items` with the result of `work` in one of `workers` processes, in the order of completion.
+    """Yield each of `items` with its result, as soon as it is done; `workers` processes call the function `work`.
 
     If a process dies, the items in work are repeated one by one. The item with which a process dies again has the
     result None.
     """
-    due, suspects = deque(items), deque[Item]()
+    waiting, suspects = deque(items), deque[Item]()
     module = (work.func if isinstance(work, partial) else work).__module__
-    while due or suspects:
+    while waiting or suspects:
         alone = bool(suspects)
-        queue, most = (suspects, 1) if alone else (due, AHEAD * workers)
+        queue, most_running = (suspects, 1) if alone else (waiting, AHEAD * workers)
         running: dict[futures.Future[Result], Item] = {}
         try:
             with _pool(1 if alone else workers, module) as pool:
                 while queue or running:
-                    while queue and len(running) < most:
+                    while queue and len(running) < most_running:
                         future = pool.submit(work, queue[0])
                         running[future] = queue.popleft()
                     for future in futures.wait(running, return_when=futures.FIRST_COMPLETED).done:
@@ -97,12 +98,9 @@ def in_processes(
 
 @contextmanager
 def _pool(workers: int, loads: str) -> Iterator[futures.ProcessPoolExecutor]:
-    """Yield a pool of `workers` processes that have loaded the module `loads` and import nothing from the working
-    folder.
-
-    An error in the block, such as the death of a process, ends them all. The pool itself would wait for a process that
-    was just starting.
-    """
+    """Yield a pool of `workers` processes that have imported the module `loads`, and nothing from the working folder.
+    After an error in the block, such as the death of a process, they are ended at once, as the pool would wait for a
+    process that was just starting."""
     earlier_children = {*multiprocessing.active_children()}
     environment = dict(os.environ)
     os.environ.pop("PYTHONPATH", None)
@@ -111,7 +109,7 @@ def _pool(workers: int, loads: str) -> Iterator[futures.ProcessPoolExecutor]:
     method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(method)
     context.set_forkserver_preload([loads])
-    pool = futures.ProcessPoolExecutor(workers, context, _begin, (environment,))
+    pool = futures.ProcessPoolExecutor(workers, context, _prepare_worker, (environment,))
     try:
         yield pool
     except BaseException:
@@ -124,18 +122,20 @@ def _pool(workers: int, loads: str) -> Iterator[futures.ProcessPoolExecutor]:
 
 
 def _set_environment(environment: Mapping[str, str]) -> None:
+    """Replace all environment variables by those of `environment`."""
     os.environ.clear()
     os.environ.update(environment)
 
 
-def _begin(environment: Mapping[str, str]) -> None:
-    """Prepare a worker process: set its environment, and let Ctrl-C and the end of its parent end it silently."""
+def _prepare_worker(environment: Mapping[str, str]) -> None:
+    """Prepare a worker process: set its environment, and let Ctrl-C or the end of its parent end it silently."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     _set_environment(environment)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
+    """Wait for the end of the parent process, then end this one."""
     if parent := multiprocessing.parent_process():
         parent.join()
         os._exit(1)

@@ -1,7 +1,8 @@
-"""Receipt of a compaction: what the agent no longer sees, the cost, and how to restore content.
+"""Receipt of a compaction: a text of at most fifteen lines on what the agent no longer sees, what that saved, and how
+to get it back.
 
-An item is lost if it was visible before and the list that is sent now neither contains nor paraphrases it. The user's
-demands come first, then failures, decisions, and names that the agent used again; secrets are removed. Pure.
+An item (the user's demand, a failure, a decision, a name) is lost if the agent saw it before and the new list neither
+contains nor paraphrases it. The most important lost items are listed, without secrets. Pure.
 """
 
 from __future__ import annotations
@@ -29,17 +30,18 @@ from planner.relevance import is_word, one_line
 from planner.rules import decisions_in
 
 Kind = Literal["demand", "failure", "decision", "name"]
+"""Kind of an item that an agent may need."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """Kinds of items, the most important first."""
 PLURALS: Mapping[Kind, str] = {"demand": "demands", "failure": "failures", "decision": "decisions", "name": "names"}
 MOST_LINES: Mapping[Kind, int] = {"demand": 3, "failure": 2, "decision": 2, "name": 1}
-"""Largest number of lines for each kind; with the other lines a receipt has at most fifteen."""
+"""Largest number of lines for each kind, so that a receipt has at most fifteen."""
 LINE_CHARACTERS, TRIED_CHARACTERS = 116, 44
 """Largest length in characters of a line, and of the failed attempt in the line of a failure."""
 PARAPHRASE_SHARE = 0.6
-"""Share of a sentence's words that one sentence of the view must contain to count as a paraphrase."""
+"""Share of a sentence's words that one sentence of the new list must contain to count as a paraphrase."""
 LEAST_WORDS = 3
-"""Fewest words of a demand that makes sense alone; a shorter one (``Go on.``) must be in the view literally."""
+"""Fewest words of a demand that makes sense alone; a shorter one (``Go on.``) is not listed."""
 
 _WORD = lazy_pattern(r"[^\W_]{3,}")
 _LETTERS = lazy_pattern(r"[^\W\d_]{3}")
@@ -49,21 +51,22 @@ _SENTENCE_END = lazy_pattern(r"\n|(?<=[.;!?])\s")
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """Content of a history that its agent may need."""
+    """Something in the conversation that the agent may need again."""
 
     kind: Kind
     turn_id: str
+    """Id of its turn, such as ``t12``."""
     text: str
     """Text that the receipt shows."""
     forms: tuple[str, ...]
-    """Texts of the item; it is visible if the view contains one of them."""
+    """Texts, one of which the new list must contain for the item to be visible."""
 
 
-class _Sight:
-    """Text sent to the model, with a check whether it contains or paraphrases another text."""
+class _VisibleText:
+    """Text that the agent still sees, with a check whether it contains or paraphrases another text."""
 
     def __init__(self, sent: Analysis, before: Evidence) -> None:
-        """Index the messages of `sent`, with paths shortened as in `before`, the evidence of the whole history."""
+        """Index the text of `sent`, the new list; `before` shortens paths as in the whole conversation."""
         texts = [before.shown(text.text) for turn in sent.evidence.turns.values() for text in turn.lines.texts]
         self.names = NameIndex(texts, parts=True)
         self._text = one_line("\n".join(texts))
@@ -73,19 +76,20 @@ class _Sight:
                 self._sentences[word].add(number)
 
     def covers(self, text: str) -> bool:
-        """Return True if the view contains `text`, or for each sentence one with most of its words."""
+        """Return True if the agent sees `text` literally, or for each sentence of it one with most of its words."""
         if one_line(text) in self._text:
             return True
         words = [found for found in map(_words, _SENTENCE_END.split(text)) if len(found) >= LEAST_WORDS]
         return bool(words) and all(map(self._has_paraphrase, words))
 
     def _has_paraphrase(self, words: Collection[str]) -> bool:
-        """Return True if one sentence of the view contains most of a sentence's `words`."""
+        """Return True if one visible sentence contains most of a sentence's `words`."""
         counts = Counter(chain.from_iterable(self._sentences.get(word, ()) for word in words))
         return max(counts.values(), default=0) >= PARAPHRASE_SHARE * len(words)
 
 
 def _words(text: str) -> set[str]:
+    """Return the words of `text` with three letters or more, in lower case."""
     return {word.casefold() for word in _WORD.findall(text)}
 
 
@@ -96,21 +100,21 @@ def receipt(
     dollars: Mapping[str, float] | None = None,
     command: str = "compactor",
 ) -> str:
-    """Return the receipt of a compaction by `plan`, which must still have its history in memory.
+    """Return the receipt of a compaction by `plan`, which must still have its messages in memory.
 
     In a session with an earlier compaction, `tokens` (before and after) and `dollars` (of
     `planner.prices.switch_dollars`) replace the plan's own numbers. `command`: the shell command for this program, with
-    the store if that is not the default.
+    the store if it is not the default.
     """
     shown = preview(plan)
     before, after = tokens or (shown.tokens_before, shown.tokens_after)
-    verdict = _verdict("Compacted", before, after, shown.dollars if dollars is None else dollars)
-    return _text(verdict, _account_of(shown), command)
+    verdict = _first_line("Compacted", before, after, shown.dollars if dollars is None else dollars)
+    return _receipt_text(verdict, _report_of(shown), command)
 
 
 def in_sight(plan: CompactionPlan) -> str:
-    """Return the receipt's list of visible and lost items alone; empty without items."""
-    return _printable(_item_lines(_account_of(preview(plan)), "Out of"))
+    """Return only the list of visible and lost items of a compaction by `plan`; empty if there are none."""
+    return _printable(_item_lines(_report_of(preview(plan)), "Out of"))
 
 
 def forecast(
@@ -120,17 +124,15 @@ def forecast(
     tokens: tuple[int, int] | None = None,
     dollars: Mapping[str, float] | None = None,
 ) -> str:
-    """Return the receipt that applying `plan` would give; see `receipt` for `tokens` and `dollars`.
-
-    `review`: the command that shows the whole plan; empty without one.
-    """
+    """Return the receipt that applying `plan` would give; `tokens` and `dollars` are as for `receipt`. `review`: the
+    command that shows the whole plan; empty without one."""
     shown = preview(plan)
-    (before, after), account = tokens or (shown.tokens_before, shown.tokens_after), _account_of(shown)
+    (before, after), report = tokens or (shown.tokens_before, shown.tokens_after), _report_of(shown)
     if shown.first_changed_message is None:
         return f"A compaction now would change nothing: all {before:,} tokens stay"
-    verdict = _verdict("A compaction now", before, after, shown.dollars if dollars is None else dollars)
+    verdict = _first_line("A compaction now", before, after, shown.dollars if dollars is None else dollars)
     more = [f"All of it, for review: {review}"] if review else []
-    return _printable((verdict, *_item_lines(account, "Would leave"), *more))
+    return _printable((verdict, *_item_lines(report, "Would leave"), *more))
 
 
 def receipt_of_foreign(
@@ -143,26 +145,28 @@ def receipt_of_foreign(
     by: str = "Claude Code",
     command: str = "compactor",
 ) -> str:
-    """Return the receipt of another program's compaction of `before`, whose originals are stored, to `after`.
+    """Return the receipt of another program's compaction of the list `before`, which is stored, to `after`.
 
-    `sent_before`: the list that was sent instead of `before`, if that was compacted already. `by`: the name of the
-    program. `model` and `usage`: the model that compacted, and what it used, if known. `command`: as in `receipt`.
+    `sent_before`: the list that was sent instead of `before`, if that was compacted already. `by`: name of the program.
+    `model` and `usage`: the model that compacted, and what it used, if known. `command`: as for `receipt`.
     """
     analysis = analyze(before, model)
     sent = analyze(after, known=analysis)
     tokens = analysis.tokens if sent_before is None else analyze(sent_before, known=analysis).tokens
-    made = Provenance(planner=by, model=model, usage=usage or Usage())
-    cost = switch_dollars(model, tokens, sent.tokens, 0, made)
-    return _text(_verdict(f"{by} compacted", tokens, sent.tokens, cost), _Account.of(analysis, sent), command)
+    provenance = Provenance(planner=by, model=model, usage=usage or Usage())
+    cost = switch_dollars(model, tokens, sent.tokens, 0, provenance)
+    return _receipt_text(
+        _first_line(f"{by} compacted", tokens, sent.tokens, cost), _ItemReport.of(analysis, sent), command
+    )
 
 
 @dataclass(frozen=True)
-class _Account:
-    """Items of a history, and the items that a compaction removed from sight."""
+class _ItemReport:
+    """Items of a conversation, and those that a compaction removed from the agent's sight."""
 
     history: History
     items: Sequence[_Item]
-    gone: Sequence[_Item]
+    lost: Sequence[_Item]
     secrets: Secrets
 
     @classmethod
@@ -172,36 +176,37 @@ class _Account:
         sent: Analysis,
         facts: Sequence[ExtractedFact] = (),
         stated_failures: Collection[str] = (),
-    ) -> _Account:
-        """Return the items of `before`, and those that the list `sent` lacks.
+    ) -> _ItemReport:
+        """Return the items of `before`, and those that the new list `sent` lacks.
 
-        `facts` add decisions to the items. The brief states the failures of the turns `stated_failures`.
+        `facts`: extracted facts, from which decisions are added. `stated_failures`: ids of turns with a failure that
+        the brief (the page of memory at the top of the list) states.
         """
-        sight, items = _Sight(sent, before.evidence), [*_items(before, facts)]
-        gone = [item for item in items if not _is_visible(item, sight, stated_failures)]
-        return cls(before.history, items, gone, before.secrets)
+        sight, items = _VisibleText(sent, before.evidence), [*_important_items(before, facts)]
+        lost = [item for item in items if not _is_visible(item, sight, stated_failures)]
+        return cls(before.history, items, lost, before.secrets)
 
 
-def _account_of(shown: Preview) -> _Account:
-    """Return the account of the plan and the view in a preview."""
+def _report_of(shown: Preview) -> _ItemReport:
+    """Return the items of the conversation that a preview compacts, visible and lost."""
     plan, analysis = shown.plan, shown.plan.bound_analysis
     assert analysis is not None
     stated = covered_failures(plan.brief, analysis.evidence)
-    return _Account.of(analysis, analyze(shown.messages, known=analysis), plan.extracted_facts, stated)
+    return _ItemReport.of(analysis, analyze(shown.messages, known=analysis), plan.extracted_facts, stated)
 
 
-def _verdict(who: str, before: int, after: int, cost: Mapping[str, float]) -> str:
-    """Return the first line of a receipt: `who` compacted, the tokens `before` and `after`, the dollars of `cost`."""
+def _first_line(who: str, before: int, after: int, cost: Mapping[str, float]) -> str:
+    """Return the first line of a receipt: who compacted, tokens before and after, and the dollars of `cost`."""
     share = f" ({after / before:.0%})" if before else ""
     return "; ".join(filter(None, (f"{who}: {before:,} tokens → {after:,}{share}", switch_money(cost))))
 
 
-def _text(verdict: str, account: _Account, command: str) -> str:
-    """Return a whole receipt: the `verdict`, the items, and the `command` that restores a turn."""
-    first = account.gone[0].turn_id if account.gone else "t1"
-    stored = f"t1 to t{len(account.history.turns)} are stored whole"
-    back = f"Any of it back: {command} restore {history_key(account.history.digest)}:{first} ({stored})"
-    return _printable((verdict, *_item_lines(account, "Out of"), back))
+def _receipt_text(verdict: str, report: _ItemReport, command: str) -> str:
+    """Return a whole receipt: the line `verdict`, the items, and the `command` that restores a turn."""
+    first = report.lost[0].turn_id if report.lost else "t1"
+    stored = f"t1 to t{len(report.history.turns)} are stored whole"
+    back = f"Any of it back: {command} restore {history_key(report.history.digest)}:{first} ({stored})"
+    return _printable((verdict, *_item_lines(report, "Out of"), back))
 
 
 def _printable(lines: Iterable[str]) -> str:
@@ -209,35 +214,35 @@ def _printable(lines: Iterable[str]) -> str:
     return "\n".join("".join(one if one.isprintable() else "·" for one in line) for line in lines)
 
 
-def _is_visible(item: _Item, sight: _Sight, stated_failures: Collection[str]) -> bool:
-    """Return True if a form of `item` is in sight, or if it is a failure of a turn in `stated_failures`."""
+def _is_visible(item: _Item, sight: _VisibleText, stated_failures: Collection[str]) -> bool:
+    """Return True if the agent still sees `item`, or if it is a failure that the brief states."""
     if item.kind == "name":
         return any(map(sight.names.holds, item.forms))
     return (item.kind == "failure" and item.turn_id in stated_failures) or any(map(sight.covers, item.forms))
 
 
-def _item_lines(account: _Account, start: str) -> Iterator[str]:
-    """Yield a line with the number of visible items by kind, then the lost ones below a line that begins with
+def _item_lines(report: _ItemReport, start: str) -> Iterator[str]:
+    """Yield a line with the number of visible items of each kind, then the lost ones, below a line that begins with
     `start`."""
-    totals, lost = (Counter(item.kind for item in items) for items in (account.items, account.gone))
+    totals, lost = (Counter(item.kind for item in items) for items in (report.items, report.lost))
     parts = [f"{totals[kind] - lost[kind]} of {totals[kind]} {PLURALS[kind]}" for kind in KINDS if totals[kind]]
     if parts:
         yield f"Still in sight: {', '.join(parts)}{' used again' if totals['name'] else ''}"
-    if account.gone:
+    if report.lost:
         yield f"{start} the agent's sight, what weighs most first:"
-    for kind, group in groupby(account.gone, lambda item: item.kind):
+    for kind, group in groupby(report.lost, lambda item: item.kind):
         if kind == "name":
-            yield f"  names {_joined([f'{redact(item.text, account.secrets)} ({item.turn_id})' for item in group])}"
+            yield f"  names {_joined([f'{redact(item.text, report.secrets)} ({item.turn_id})' for item in group])}"
             continue
         items = [*group]
-        texts = [f"{kind} ({item.turn_id}) {redact(item.text, account.secrets)}" for item in items[: MOST_LINES[kind]]]
+        texts = [f"{kind} ({item.turn_id}) {redact(item.text, report.secrets)}" for item in items[: MOST_LINES[kind]]]
         yield from (f"  {shortened(text, LINE_CHARACTERS)}" for text in texts)
         if len(items) > MOST_LINES[kind]:
             yield f"  and {len(items) - MOST_LINES[kind]} {PLURALS[kind]} more"
 
 
 def _joined(names: Sequence[str]) -> str:
-    """Return as many of `names` as fit in a line, and the number of the rest."""
+    """Return as many of `names` as fit in a line, and the number of the others."""
     line = ""
     for number, name in enumerate(names):
         if line and len(line) + len(name) > LINE_CHARACTERS - 25:
@@ -246,8 +251,8 @@ def _joined(names: Sequence[str]) -> str:
     return line
 
 
-def _items(analysis: Analysis, facts: Sequence[ExtractedFact] = ()) -> Iterator[_Item]:
-    """Yield the items that the agent may need, by importance; within a kind the newest first. `facts` add decisions."""
+def _important_items(analysis: Analysis, facts: Sequence[ExtractedFact] = ()) -> Iterator[_Item]:
+    """Yield the items that the agent may need, the most important kind first, newest first within a kind."""
     evidence = analysis.evidence
     yield from reversed([*_demands(evidence)])
     yield from reversed([*_failures(evidence)])
@@ -256,6 +261,7 @@ def _items(analysis: Analysis, facts: Sequence[ExtractedFact] = ()) -> Iterator[
 
 
 def _demands(evidence: Evidence) -> Iterator[_Item]:
+    """Yield each sentence in which the user demands something."""
     for turn_id, turn in evidence.turns.items():
         for one in statements(turn.typed_lines):
             if one.source == "user" and len(_words(one.text)) >= LEAST_WORDS:
@@ -263,7 +269,7 @@ def _demands(evidence: Evidence) -> Iterator[_Item]:
 
 
 def _failures(evidence: Evidence) -> Iterator[_Item]:
-    """Yield the failures: what was tried, and the line with the most words among those that state why it failed."""
+    """Yield each failure: what was tried, and the line that explains it best (the one with the most words)."""
     for turn_id, turn in evidence.turns.items():
         numbers = [number for number in turn.decisive_lines if number not in turn.boilerplate_lines]
         decisive = [turn.lines[number - 1].text for number in numbers]
@@ -276,7 +282,7 @@ def _failures(evidence: Evidence) -> Iterator[_Item]:
 
 
 def _decisions(evidence: Evidence, facts: Sequence[ExtractedFact]) -> Iterator[_Item]:
-    """Yield the user's choices, the decisions in the words of a turn, and those among `facts`."""
+    """Yield the user's choices, the decisions that a turn states, and those among the extracted `facts`."""
     for turn_id, turn in evidence.turns.items():
         if turn.choice is not None:
             yield _item(evidence, "decision", turn_id, turn.choice.text, *turn.choice.text.splitlines())
@@ -288,6 +294,7 @@ def _decisions(evidence: Evidence, facts: Sequence[ExtractedFact]) -> Iterator[_
 
 
 def _item(evidence: Evidence, kind: Kind, turn_id: str, text: str, *forms: str) -> _Item:
+    """Return an item with paths shortened, on one line; without `forms` its text is its only form."""
     return _Item(kind, turn_id, evidence.shown(one_line(text)), tuple(map(evidence.shown, forms or (text,))))
 
 

@@ -15,14 +15,12 @@ _INTERRUPTED_SECONDS = 1
 
 
 class AppServer:
-    """Server on an open socket. `run` answers until the program is stopped; as a context manager it answers until the
-    block ends."""
+    """Server of a web application on an open socket, in this process. `run` answers until the program is stopped; as a
+    context manager, the server answers until the block ends."""
 
     def __init__(self, app: Any, listening: socket.socket, stop_seconds: int) -> None:
-        """Take over the socket `listening`; nothing is answered yet.
-
-        After a stop, unfinished answers have `stop_seconds` to end.
-        """
+        """Use the socket `listening`; nothing is answered yet. `stop_seconds`: time that unfinished answers have after
+        a stop."""
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -46,7 +44,7 @@ class AppServer:
 
     @property
     def is_stopping(self) -> bool:
-        """True after it stops accepting connections."""
+        """True after the server stopped accepting connections."""
         return self._server.should_exit
 
     @property
@@ -55,7 +53,7 @@ class AppServer:
         return self._server.config.timeout_graceful_shutdown or 0
 
     def run(self) -> None:
-        """Answer until SIGINT or SIGTERM arrives, in the main thread; then raise it again."""
+        """Answer requests until SIGINT or SIGTERM arrives, in the main thread; then raise the signal again."""
         received = list[int]()
 
         def end(number: int, _frame: object) -> None:
@@ -80,11 +78,11 @@ class AppServer:
         self._server.should_exit = True
 
     def __enter__(self) -> Self:
-        """Answer, in a thread."""
+        """Answer requests, in a thread of its own."""
         self._thread.start()
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Stop, and wait for the end."""
+        """Stop, and wait for unfinished answers."""
         self.stop()
         self._thread.join()

@@ -48,8 +48,8 @@ _WHEN = ("preset", "auto_compact", "compact_at_ratio", "window_tokens", "max_out
 _BACKGROUND = ("background", "background_debounce_seconds", "background_new_turns")
 _HOW_DEEPLY = ("plan.target_ratio", "plan.window_tokens", "plan.min_savings_tokens")
 PROJECT_NAMES = frozenset((*_WHEN, *_BACKGROUND, "prices", *_HOW_DEEPLY))
-"""Names that a project's file may set, in this spelling: when and how deeply to compact. Such a file never decides who
-reads the history, the cost of planning, or any text that the agent or the host reads."""
+"""Settings that a project's file may have: when and how deeply to compact. The file may be a stranger's, so it never
+decides who reads the conversation, what planning costs, or any text that the agent or its user reads."""
 _OFF = frozenset(("0", "false", "no", "off"))
 """Values of ``CLAUDE_AUTO_COMPACT`` that switch automatic compaction off."""
 
@@ -110,7 +110,7 @@ class SessionSettings(CheckedSettings, BaseSettings):
         return self.plan.target_ratio if "target_ratio" in self.plan.model_fields_set else None
 
     def window_of(self, model: str) -> int:
-        """Return the window for `model`: as set here or for plans, else as known for the model, else the default."""
+        """Return the window for `model`: as set for sessions or plans, else as known for it, else the default."""
         if "window_tokens" in self.model_fields_set:
             return self.window_tokens
         if "window_tokens" in self.plan.model_fields_set:
@@ -125,7 +125,8 @@ class SessionSettings(CheckedSettings, BaseSettings):
         env_settings: PydanticBaseSettingsSource,
         **_others: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources in their order: arguments, variables, the switch of Claude Code, project file.
+        """Return the sources of settings, the first of which wins: arguments, variables, the switch of Claude Code,
+        project file.
 
         Raises:
             SettingsError: a ``COMPACTOR_…`` variable is unknown, or a value is wrong.
@@ -141,15 +142,17 @@ _JSON_FORMS = {
     "plan": '{"target_ratio": 0.2}',
     "prices": '{"my-model": {"input": 2, "output": 10, "cache_read": 0.05}}',
 }
+"""Examples of settings whose variables contain JSON."""
 
 
 def _known_variables() -> frozenset[str]:
+    """Return the names of all environment variables of this program."""
     names = [*SessionSettings.model_fields, *(f"PLAN__{name}" for name in PlanSettings.model_fields)]
     return OTHER_VARIABLES | {f"{PREFIX}{name}".upper() for name in names}
 
 
 def _check_variables(source: EnvSettingsSource) -> None:
-    """Raise SettingsError for a ``COMPACTOR_…`` variable that sets nothing, or has a value that is not accepted."""
+    """Raise SettingsError for a ``COMPACTOR_…`` variable with an unknown name or a wrong value."""
     known, fields = sorted(_known_variables()), SessionSettings.model_fields
     for variable, value in ((name.upper(), value) for name, value in source.env_vars.items()):
         name = variable.removeprefix(PREFIX).lower()
@@ -173,21 +176,21 @@ def _check_variables(source: EnvSettingsSource) -> None:
 
 
 def _project_table(folder: Path) -> dict[str, Any]:
-    """Return the settings in the nearest project file at or above `folder`; empty without one."""
+    """Return the settings in the nearest project file, in `folder` or above it; empty without one."""
     for place in (folder, *folder.parents):
-        own, shared = place / PROJECT_FILE, place / "pyproject.toml"
-        path = own if own.is_file() else shared
-        table = _table(path) if path.is_file() else {}
-        if table or path is own:
-            _check_trust(table, path)
+        own_file, pyproject = place / PROJECT_FILE, place / "pyproject.toml"
+        path = own_file if own_file.is_file() else pyproject
+        table = _settings_table(path) if path.is_file() else {}
+        if table or path is own_file:
+            _check_project_names(table, path)
             with explained(SessionSettings, f"{path}: "):
                 SessionSettings.model_validate(table)
             return table
     return {}
 
 
-def _table(path: Path) -> dict[str, Any]:
-    """Return the table of a ``compactor.toml``, or ``[tool.compactor]`` of a ``pyproject.toml``."""
+def _settings_table(path: Path) -> dict[str, Any]:
+    """Return the settings in a ``compactor.toml``, or in ``[tool.compactor]`` of a ``pyproject.toml``."""
     try:
         content = tomllib.loads(path.read_text("utf-8-sig"))  # an editor may have put a byte order mark before it
     except (OSError, ValueError, RecursionError) as error:
@@ -205,8 +208,8 @@ def _table(path: Path) -> dict[str, Any]:
     return table
 
 
-def _check_trust(table: Mapping[str, Any], path: Path) -> None:
-    """Raise SettingsError if the `table` in a project's file has a name that is not in `PROJECT_NAMES`."""
+def _check_project_names(table: Mapping[str, Any], path: Path) -> None:
+    """Raise SettingsError if a project's file sets something that is not in `PROJECT_NAMES`."""
     plan = table.get("plan")
     nested = plan if isinstance(plan, dict) else {}  # any other value is refused when the settings are validated
     names = {*table, *(f"plan.{name}" for name in nested)} - PROJECT_NAMES - {"plan"}
@@ -221,7 +224,7 @@ def _check_trust(table: Mapping[str, Any], path: Path) -> None:
 
 
 def load_settings(**values: Any) -> SessionSettings:
-    """Return the settings from `values`, environment and project file, in this order, else the defaults.
+    """Return the settings: from `values`, else the environment, else the project file, else the defaults.
 
     A value that is None counts as missing.
 

@@ -1,9 +1,8 @@
-"""Applies a plan: makes the list for the model (the view), counts the cost of switching to it, and finds the originals
-of a view.
+"""Applies a plan: makes the shorter list of messages (the view), counts what it costs, and finds a view's originals.
 
-Pure, except that `apply` commits the originals to the store before it returns a list without them. A view is known by
-the digest of its messages, in the same store and for the same owner. A view that was pasted or forged has another
-digest, so it restores nothing. Neighbours of one role count as one message.
+Only `apply` writes: it stores the originals before it returns a list without them. A view that comes back is recognized
+by the digest of its messages, in the same store and for the same owner; a pasted or forged one has another digest and
+restores nothing. For the digest, neighbours of one role count as one message.
 """
 
 from __future__ import annotations
@@ -46,27 +45,28 @@ StorePlace = Store | str | os.PathLike[str] | None
 
 @dataclass(frozen=True)
 class Preview:
-    """List that `apply` would return, and the costs of switching to it."""
+    """List that `apply` would return, and what the change costs and saves."""
 
     messages: list[Any]
     tokens_before: int
     tokens_after: int
     first_changed_message: int | None
-    """Index of the first changed message; None if nothing changes."""
+    """Index of the first message that is different; None if nothing changes."""
     invalidated_tokens: int
-    """Cached tokens after the first change, which are billed again once."""
+    """Tokens after that message, which the provider had cached and bills in full once more."""
     payback_calls: float | None
-    """Number of calls until the smaller list has saved the cost of `invalidated_tokens`; None if nothing changes."""
+    """Number of calls until the shorter list has saved what `invalidated_tokens` cost; None if nothing changes."""
     thinking: str
-    """Treatment of thinking: ``strip`` removes it after the first change, ``leave`` leaves that to the API."""
+    """Treatment of the model's thinking after the first change: ``strip`` removes it, ``leave`` leaves that to the
+    API."""
     plan: CompactionPlan
-    """Plan with the guards' repairs."""
+    """Plan as the guards repaired it, so that nothing needed is lost."""
     dollars: Mapping[str, float] = field(default_factory=dict)
     """Costs and savings in dollars by name (`planner.prices.switch_dollars`); empty if the price is unknown."""
 
 
 def apply(plan: CompactionPlan, messages: Sequence[object] | None = None, *, store: StorePlace = None) -> list[Any]:
-    """Return the compacted list: valid for the Messages API, with every removed byte in the store first.
+    """Return the compacted list, valid for the Messages API. Everything it leaves out is in the store first.
 
     Args:
         plan: From `plan_compaction`, a file, or a person; guarded again here.
@@ -79,19 +79,21 @@ def apply(plan: CompactionPlan, messages: Sequence[object] | None = None, *, sto
         ApplyError: `plan` is no plan, or `store` no store.
         StoreError: the originals could not be stored; nothing changed.
     """
-    guarded, analysis, layout, behind = _guarded(plan, messages, store)
-    view = _view(layout, analysis.history, behind)
+    guarded, analysis, layout, later = _checked_plan(plan, messages, store)
+    view = _view(layout, analysis.history, later)
     if layout.first_changed is not None:
         with _opened(store) as opened:
-            _keep(opened, guarded, analysis.history, view, behind)
+            _store_originals(opened, guarded, analysis.history, view, later)
         look_in(store)
     return view
 
 
-def _keep(store: Store, plan: CompactionPlan, history: History, view: list[Any], behind: Sequence[object]) -> None:
+def _store_originals(
+    store: Store, plan: CompactionPlan, history: History, view: list[Any], later: Sequence[object]
+) -> None:
     """Store the originals and the plan, and record from which originals `view` was made."""
     key, plan_id = store.save_history(history), store.save_plan(plan)
-    whole = read_history([*history.originals, *behind]) if behind else history
+    whole = read_history([*history.originals, *later]) if later else history
     pairs = zip(reversed(view), reversed(whole.originals), strict=False)
     unchanged = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
     start = len(whole.messages) - unchanged
@@ -101,7 +103,7 @@ def _keep(store: Store, plan: CompactionPlan, history: History, view: list[Any],
 
 
 def _opened(store: StorePlace) -> AbstractContextManager[Store]:
-    """Return a context manager for `store`, which is opened and closed if it is a path or None."""
+    """Return a context manager with the open store; a store that is a path or None is closed afterwards."""
     if store is None or isinstance(store, str | os.PathLike):
         return open_store(store)
     if not hasattr(store, "save_history"):
@@ -111,11 +113,12 @@ def _opened(store: StorePlace) -> AbstractContextManager[Store]:
 
 _USED_STORES: weakref.WeakSet[Store] = weakref.WeakSet()
 _USED_PATHS: set[str | os.PathLike[str] | None] = set()
-"""Stores and paths of stores that this process has used; a later plan without a store searches them for originals."""
+"""Paths of stores that this process has used, with `_USED_STORES`. A later plan without a store searches them for
+originals."""
 
 
 def look_in(store: StorePlace) -> None:
-    """Search also `store` for the originals of a list that begins with a view."""
+    """Search also `store` for the originals of a list that was compacted before."""
     if isinstance(store, Store):
         _USED_STORES.add(store)
     elif store is None or isinstance(store, str | os.PathLike):
@@ -123,10 +126,8 @@ def look_in(store: StorePlace) -> None:
 
 
 def _find_originals(messages: Sequence[object], store: StorePlace = None) -> Originals | None:
-    """Return the originals of a list that begins with a view, from `store` or else from all used so far.
-
-    None if the list begins with no view, or if no store has its originals.
-    """
+    """Return the originals of a list that begins with a view, from `store` or else from all stores used so far. None if
+    the list begins with no view, or if no store has its originals."""
     with suppress(TranscriptError):  # the caller reads the list, too, and then reports what is wrong in it
         if isinstance(messages, str | bytes) or not isinstance(messages, Sequence) or not holds_view(messages):
             return None
@@ -143,75 +144,75 @@ FIND_ORIGINALS.append(_find_originals)
 
 
 def preview(plan: CompactionPlan, messages: Sequence[object] | None = None, *, store: Any = None) -> Preview:
-    """Return the result of `apply` for the same arguments; write nothing, not even to the store.
+    """Return what `apply` would return for the same arguments, with the costs; write nothing, not even to the store.
 
     Raises:
         StalePlan: the plan was made for another history.
         ApplyError: `plan` is no plan.
     """
-    guarded, analysis, layout, behind = _guarded(plan, messages, store)
-    first, before = layout.first_changed, analysis.tokens
-    invalidated = 0 if first is None else analysis.counter.messages(analysis.history.messages[first:])
-    unchanged, after, model = before - invalidated, guarded.estimated_tokens, guarded.target_model
-    calls = payback_calls(before, before - after, unchanged, cache_prices(model))
+    guarded, analysis, layout, later = _checked_plan(plan, messages, store)
+    first_changed, before, after = layout.first_changed, analysis.tokens, guarded.estimated_tokens
+    changed_messages = () if first_changed is None else analysis.history.messages[first_changed:]
+    invalidated, model = analysis.counter.messages(changed_messages), guarded.target_model
+    calls = payback_calls(before, before - after, before - invalidated, cache_prices(model))
     return Preview(
-        messages=_view(layout, analysis.history, behind),
+        messages=_view(layout, analysis.history, later),
         tokens_before=before,
         tokens_after=after,
-        first_changed_message=first,
+        first_changed_message=first_changed,
         invalidated_tokens=invalidated,
-        payback_calls=None if first is None else round(calls, 1),
+        payback_calls=None if first_changed is None else round(calls, 1),
         thinking=thinking_policy(model),
         plan=guarded,
-        dollars=switch_dollars(model, before, after, unchanged, guarded.provenance),
+        dollars=switch_dollars(model, before, after, before - invalidated, guarded.provenance),
     )
 
 
 def laid_out(plan: CompactionPlan, messages: Sequence[object]) -> Layout:
-    """Return the layout of `plan` over `messages`, its history."""
-    return _guarded(plan, messages).layout
+    """Return how `plan` lays out the messages it was made for: kept ones, and texts in place of others."""
+    return _checked_plan(plan, messages).layout
 
 
-def _view(layout: Layout, history: History, behind: Sequence[object]) -> list[Any]:
+def _view(layout: Layout, history: History, later: Sequence[object]) -> list[Any]:
+    """Return the view: the messages of the layout, and those after the plan's history."""
     if layout.first_changed is None:
-        return [*history.originals, *behind]
-    return joined_messages(layout.messages, behind)
+        return [*history.originals, *later]
+    return joined_messages(layout.messages, later)
 
 
 class _GuardedPlan(NamedTuple):
-    """Plan that the guards have checked, with the data for applying it."""
+    """Plan that the guards have checked, with all that is needed to apply it."""
 
     plan: CompactionPlan
     analysis: Analysis
-    """Analysis of the plan's history."""
+    """Facts read from the messages that the plan was made for."""
     layout: Layout
-    behind: Sequence[object]
-    """Messages after the plan's history."""
+    later: Sequence[object]
+    """Messages after those that the plan was made for."""
 
 
-def _guarded(plan: CompactionPlan, messages: Sequence[object] | None, store: Any = None) -> _GuardedPlan:
-    """Return the plan after the guards; they are skipped if they have checked this plan for the same history.
-
-    If `messages` begin with a view, their originals in `store` replace them.
-    """
+def _checked_plan(plan: CompactionPlan, messages: Sequence[object] | None, store: Any = None) -> _GuardedPlan:
+    """Check `plan` by the guards, and return it with the data for applying it. The guards are skipped if they have
+    checked this plan for the same history. If `messages` begin with a view, their originals in `store` replace them."""
     if not isinstance(plan, CompactionPlan):
         cure = "pass the plan first: apply(plan, messages); a saved one is read by CompactionPlan.from_json"
         raise ApplyError(f"plan: expected a CompactionPlan, found {type(plan).__name__}: {cure}")
     try:
-        analysis, behind = _planned(plan, messages)
+        analysis, later = _split_planned(plan, messages)
     except StalePlan:
         earlier = _find_originals(messages, store) if messages is not None else None
         if earlier is None:
             raise
-        analysis, behind = _planned(plan, earlier.messages)
+        analysis, later = _split_planned(plan, earlier.messages)
     if plan.bound is None or plan.bound.analysis is not analysis:
         plan = check_plan(plan, analysis)
     assert plan.bound is not None
-    return _GuardedPlan(plan, analysis, plan.bound.layout, behind)
+    return _GuardedPlan(plan, analysis, plan.bound.layout, later)
 
 
-def _planned(plan: CompactionPlan, messages: Sequence[object] | None) -> tuple[Analysis, Sequence[object]]:
-    """Return the analysis of the plan's history, and the messages after it."""
+def _split_planned(plan: CompactionPlan, messages: Sequence[object] | None) -> tuple[Analysis, Sequence[object]]:
+    """Split `messages` into those that the plan was made for, which are analysed, and those after them. Raise StalePlan
+    if the plan was made for others."""
     bound, count = plan.bound_analysis, plan.history.messages
     if messages is None:
         if bound is None:
@@ -221,21 +222,22 @@ def _planned(plan: CompactionPlan, messages: Sequence[object] | None) -> tuple[A
         raise ApplyError(f"messages: expected a list of messages, found {type(messages).__name__}")
     if len(messages) < count:
         raise StalePlan(f"the plan was made for {count} messages, {len(messages)} were given: plan again")
-    planned, behind = messages[:count], messages[count:]
+    planned, later = messages[:count], messages[count:]
     if bound is not None and all(new is old for new, old in zip(planned, bound.history.originals, strict=True)):
-        return bound, behind
+        return bound, later
     analysis = analyze(list(planned), plan.target_model, uses=plan.tool_uses)
     if analysis.history.digest != plan.history.digest:
         raise StalePlan(f"the plan was made for other messages than these {count}: plan again")
-    return analysis, behind
+    return analysis, later
 
 
 def view_text(view: Sequence[Message]) -> str:
-    """Return a view as plain text, for a client that accepts nothing else."""
+    """Return a list of messages as plain text, for a program that accepts nothing else."""
     return "\n\n".join(filter(None, map(_message_text, view)))
 
 
 def _message_text(message: Message) -> str:
+    """Return a message as plain text below its role; empty if it has no text."""
     texts = []
     for block in blocks(message):
         if block["type"] == "tool_use":
@@ -247,7 +249,7 @@ def _message_text(message: Message) -> str:
 
 
 MOST_ALIKE = 8
-"""Largest number of remembered views with the same first note."""
+"""Largest number of views remembered with the same beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,13 +257,14 @@ class Earlier:
     """Originals of a list that begins with a view, as read from the store."""
 
     messages: list[Any]
-    """List of originals: the first `start` are read from the store, the others are the caller's own objects. Of these,
-    a message that the view had shortened is its original again."""
+    """Whole list with originals: the first `start` are from the store, the others the caller's own objects. Of the
+    latter, a message that the view had shortened is its original again."""
     head: int
-    """Number of messages at the beginning of the caller's list in place of the first `start` originals."""
+    """Number of messages at the beginning of the caller's list that replace the first `start` originals."""
     start: int
+    """Number of originals that the view replaced."""
     key: str
-    """Key of the history in the store."""
+    """Store key of the history."""
     plan_id: str
     """Id of the plan from which the view was made; empty if it had none."""
     plan: CompactionPlan | None
@@ -269,7 +272,7 @@ class Earlier:
 
 
 def holds_view(messages: Sequence[object]) -> bool:
-    """Return True if something in `messages` looks like a view, known or not."""
+    """Return True if a message of the list looks like the beginning of a view, whether it is known or not."""
     return first_note(list(map(plain_message, messages))) is not None
 
 
@@ -278,8 +281,9 @@ def remember_view(
 ) -> None:
     """Record in `store` that `view` was made from `history`, which is stored as `key`, by the plan `plan_id`.
 
-    The last messages of the view are those of the history from index `start` on, one for one; the messages before them
-    replace the rest. Only the same `owner` can look it up.
+    So a list that begins with the view can be planned from its originals later. The last messages of the view are those
+    of the history from index `start` on, one for one; the messages before them replace the others. Only the same
+    `owner` can look it up.
     """
     plain = [plain_message(message) for message in view]
     head = len(plain) - (len(history.messages) - start)
@@ -292,7 +296,7 @@ def remember_view(
         for at in range(start, len(history.messages))
         if view[at - start + head] is not history.originals[at]
     }
-    name, digest = _name(owner, joined[: note + 1]), _digest(joined)
+    name, digest = _views_name(owner, joined[: note + 1]), _digest(joined)
     row = {"history": key, "plan": plan_id, "head": len(joined), "digest": digest, "start": start, "edited": edited}
     others = [one for one in store.get_state(name) or [] if one["digest"] != digest]
     if row not in others:
@@ -300,21 +304,23 @@ def remember_view(
 
 
 def originals_behind(store: Store, messages: Sequence[object], owner: str = "") -> Earlier | None:
-    """Return the originals of `messages`; None if they do not begin with a view of `owner` in `store`."""
+    """Return the originals of a list that begins with a view of `owner`; None if `store` knows no such view."""
     plain = [plain_message(message) for message in messages]
     joined = joined_messages((), plain)
     note = first_note(joined)
     if note is None:
         return None
-    for row in reversed(store.get_state(_name(owner, joined[: note + 1])) or []):
+    for row in reversed(store.get_state(_views_name(owner, joined[: note + 1])) or []):
         if _digest(joined[: row["head"]]) == row["digest"]:
-            return _earlier(store, messages, plain, row)
+            return _originals_of(store, messages, plain, row)
     return None
 
 
-def _earlier(store: Store, messages: Sequence[object], plain: Sequence[Message], row: Mapping[str, Any]) -> Earlier:
-    """Return the originals of `messages`, which begin with the view that `row` records. `plain`: the same messages as
-    plain data."""
+def _originals_of(
+    store: Store, messages: Sequence[object], plain: Sequence[Message], row: Mapping[str, Any]
+) -> Earlier:
+    """Return the originals of `messages`, which begin with the view in the record `row`. `plain`: the same messages as
+    dicts."""
     # the recorded head counts neighbours of one role as one message
     role_changes = [at for at in range(1, len(plain)) if plain[at]["role"] != plain[at - 1]["role"]]
     head = [*role_changes, len(plain)][row["head"] - 1]
@@ -332,7 +338,8 @@ def _earlier(store: Store, messages: Sequence[object], plain: Sequence[Message],
 
 
 def _with_other_ids(message: Message, later_ids: set[str], key: str) -> Message:
-    """Return `message` with `key` appended to its ids that are in `later_ids`, since a host may reuse ids of calls."""
+    """Return `message` with `key` appended to those ids of its calls that are also in `later_ids`. An agent's program
+    may use ids again, but in one list they must be unique."""
     if later_ids.isdisjoint((*call_ids(message), *result_ids(message))):
         return message
     content = []
@@ -342,9 +349,11 @@ def _with_other_ids(message: Message, later_ids: set[str], key: str) -> Message:
     return {**message, "content": content}
 
 
-def _name(owner: str, opening: Sequence[Message]) -> str:
+def _views_name(owner: str, opening: Sequence[Message]) -> str:
+    """Return the name under which the store has the views of `owner` that begin with these messages."""
     return f"view:{owner}:{_digest(opening)}"
 
 
 def _digest(messages: Sequence[Message]) -> str:
+    """Return the digest of `messages`."""
     return hashlib.sha256("".join(map(message_digest, messages)).encode()).hexdigest()

@@ -1,1 +1,1 @@
-"""Measures of how much survives a compaction, and the methods they compare."""
+"""Measurements of what a compacted list still contains, and the methods of compaction that they compare."""

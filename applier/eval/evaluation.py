@@ -1,8 +1,8 @@
-"""Evaluates methods on cuts of transcripts and by exams, at several target sizes.
+"""Evaluates methods of compaction, on cuts of transcripts and by exams, at several target sizes.
 
-A cut divides a transcript at one message; a method gets only the messages before it. Exams are questions about a
-history, answered from its compacted views: the literal score is the share of questions with an accepted string in the
-view. No model is asked for an answer.
+A cut divides a transcript at one message; a method gets only the messages before it. An exam has questions about a
+conversation, answered from its compacted list: the literal score is the share of questions with an accepted string in
+the list. No model is asked for an answer.
 """
 
 from __future__ import annotations
@@ -45,47 +45,49 @@ Value = TypeVar("Value")
 CUT_SHARES = (0.5, 0.8)
 """Shares of a transcript's tokens before its cuts, by default."""
 LEAST_PREFIX_TOKENS = 15_000
-"""Smallest size of the part before a cut; a shorter part needs no compaction."""
+"""Smallest size of the part before a cut, as a shorter part needs no compaction."""
 LEAST_NEEDS = 8
-"""Smallest number of needs after a cut; fewer prove nothing."""
+"""Smallest number of needs (names that the agent uses again) after a cut; fewer prove nothing."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """One transcript cut at one message."""
+    """Transcript that was cut at one message, to see whether a method keeps what the agent needs afterwards."""
 
     name: str
     """Name of the transcript and index of the message, such as ``run@120``."""
     task: str
     messages: tuple[Message, ...]
-    """Messages before the cut, the input of a method."""
+    """Messages before the cut, which a method compacts."""
     tokens: int
     """Number of o200k tokens in `messages`."""
     needs: tuple[Need, ...]
-    """Names and values that the agent wrote after the cut and could know only from before."""
+    """Names and values that the agent wrote after the cut and could know only from before it."""
 
 
 @dataclass(frozen=True)
 class EvaluationRow:
-    """One method at one target on one cut."""
+    """Measurement of one method at one target on one cut."""
 
     method: str
     ratio: float
     """Target, as a share of the tokens before the cut."""
     cut: str
     size: float
-    """Tokens of the result divided by the tokens before the cut."""
+    """Tokens of the compacted list, divided by the tokens before the cut."""
     recall: NeedRecall
+    """Needs that the compacted list contains."""
     survival: Survival
+    """Failures and user's demands that the compacted list contains."""
     violations: int
-    """Number of violations of the result that the Messages API refuses."""
+    """Number of rules of the Messages API that the compacted list breaks."""
     payback_calls: float | None
     """Number of calls until the smaller list has paid for rewriting the cache; None if it never does."""
 
 
 @dataclass(frozen=True)
 class EvaluationMean:
-    """Means over all cuts for one method and target."""
+    """Means over all cuts, for one method and target."""
 
     method: str
     ratio: float
@@ -100,25 +102,25 @@ class EvaluationMean:
     violations: int
     """Sum over all cuts."""
     payback_calls: float | None
-    """Mean over the cuts that pay back; None without any."""
+    """Mean over the cuts that pay back; None if none does."""
 
 
 def cut_transcript(
     name: str, messages: Sequence[Message], task: str, shares: Sequence[float] = CUT_SHARES
 ) -> list[Cut]:
-    """Return the cuts of the transcript `name` at these `shares` of its tokens, if they are large enough to measure."""
+    """Return the cuts of a transcript at these `shares` of its tokens, without those too small to measure."""
     cuts = [cut_at(name, messages, task, point) for point in cut_points(messages, shares)]
     return [cut for cut in cuts if len(cut.needs) >= LEAST_NEEDS]
 
 
 def cut_at(name: str, messages: Sequence[Message], task: str, point: int) -> Cut:
-    """Return the cut of the transcript `name`, whose agent has this `task`, before the message at `point`."""
+    """Return the cut of the transcript `name` before the message at index `point`; `task` is its agent's."""
     before = tuple(messages[:point])
     return Cut(f"{name}@{point}", task, before, message_tokens(before), find_needs(before, messages[point:], task))
 
 
 def cut_points(messages: Sequence[Message], shares: Sequence[float] = CUT_SHARES) -> list[int]:
-    """Return indexes of assistant messages to cut before, one for each share, without repetition."""
+    """Return the indices of assistant messages to cut before, one for each share, without repetition."""
     totals = list(accumulate((message_tokens([message]) for message in messages), initial=0))
     answers = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
     points = [next((at for at in answers if totals[at] >= share * totals[-1]), None) for share in shares]
@@ -126,7 +128,8 @@ def cut_points(messages: Sequence[Message], shares: Sequence[float] = CUT_SHARES
 
 
 def evaluate(methods: Mapping[str, Method], cuts: Sequence[Cut], ratios: Sequence[float]) -> list[EvaluationRow]:
-    """Return a row for every method, ratio and cut, except those without a recorded answer."""
+    """Return a row for every method, target and cut, except those without a recorded answer. `ratios`: targets as
+    shares of the tokens before the cut."""
     rows = []
     for cut, (name, method), ratio in product(cuts, methods.items(), ratios):
         with suppress(NotRecorded):
@@ -136,7 +139,7 @@ def evaluate(methods: Mapping[str, Method], cuts: Sequence[Cut], ratios: Sequenc
 
 
 def measured(cut: Cut, name: str, result: Sequence[Message], ratio: float) -> EvaluationRow:
-    """Return the row of `result`, which the method `name` made from `cut` for the target `ratio`."""
+    """Measure `result`, which the method `name` made of `cut` for the target `ratio`."""
     return EvaluationRow(
         method=name,
         ratio=ratio,
@@ -158,10 +161,10 @@ def evaluate_files(
     workers: int = 1,
     done: Callable[[], None] = lambda: None,
 ) -> tuple[list[EvaluationRow], list[str]]:
-    """Return the rows for the cuts of transcript files, and a problem for each file that is no transcript.
+    """Return the rows for the cuts of transcript files, and an error text for each file that cannot be read.
 
-    `model` is the planner model of the method ``model``. `workers` processes measure the files; `done` is called after
-    each file.
+    `model`: the planner's model, for the method ``model``. `workers` processes measure the files; `done` is called
+    after each file.
     """
     work = partial(_file_rows, methods=methods, ratios=ratios, model=model)
     made = {}
@@ -175,6 +178,7 @@ def evaluate_files(
 def _file_rows(
     path: Path, methods: Sequence[str], ratios: Sequence[float], model: str | None
 ) -> tuple[list[EvaluationRow], str]:
+    """Return the rows for the cuts of one file, or none and an error text."""
     try:
         read = read_transcript(path)
     except TranscriptError as error:
@@ -184,15 +188,13 @@ def _file_rows(
 
 
 def count_violations(result: Sequence[Message]) -> int:
-    """Return the number of violations of `result` that the Messages API refuses."""
+    """Return the number of rules that the Messages API would refuse `result` for."""
     return sum(violation.refused for violation in check_messages(result))
 
 
 def payback_of(before: Sequence[Message], result: Sequence[Message]) -> float | None:
-    """Return the number of calls until `result`, a smaller list than `before`, has paid for rewriting the cache.
-
-    None if it never does.
-    """
+    """Return the number of calls until `result`, a smaller list than `before`, has paid for rewriting the cache. None
+    if it never does."""
     tokens = message_tokens(before)
     same = (message_digest(one) == message_digest(other) for one, other in zip(before, result, strict=False))
     unchanged = message_tokens(before[: sum(takewhile(bool, same))])
@@ -205,7 +207,7 @@ def evaluation_means(rows: Sequence[EvaluationRow]) -> list[EvaluationMean]:
     groups: dict[tuple[str, float], list[EvaluationRow]] = {}
     for row in rows:
         groups.setdefault((row.method, row.ratio), []).append(row)
-    return [_mean_of(method, ratio, own) for (method, ratio), own in groups.items()]
+    return [_mean_of(method, ratio, group) for (method, ratio), group in groups.items()]
 
 
 def _mean_of(method: str, ratio: float, rows: Sequence[EvaluationRow]) -> EvaluationMean:
@@ -228,22 +230,22 @@ def _mean_of(method: str, ratio: float, rows: Sequence[EvaluationRow]) -> Evalua
 # Exams.
 
 QuestionKind = Literal["artifact", "failed", "user", "decision", "state"]
-"""Kinds of questions. They ask for a name, path or value (``artifact``), a failure and its cause (``failed``), a demand
+"""Kind of a question. It asks for a name, path or value (``artifact``), a failure and its cause (``failed``), a demand
 (``user``), a decision and its reason (``decision``), or the state of the work (``state``)."""
 QUESTION_KINDS: tuple[QuestionKind, ...] = get_args(QuestionKind)
 
 
 class ExamQuestion(BaseModel, frozen=True):
-    """Question about a history."""
+    """Question about a conversation, with its accepted answers."""
 
     number: int = Field(alias="n")
     kind: QuestionKind
     text: str = Field(alias="q")
     answer: str = Field(alias="a")
     evidence: tuple[int, ...] = ()
-    """Indices of the messages with the answer."""
+    """Indices of the messages that contain the answer."""
     answer_any: tuple[str, ...] = Field(min_length=1)
-    """Accepted strings; one of them in a view counts as an answer."""
+    """Accepted strings; a list that contains one of them answers the question."""
 
 
 class Exam(BaseModel, frozen=True):
@@ -254,7 +256,7 @@ class Exam(BaseModel, frozen=True):
     questions: tuple[ExamQuestion, ...] = Field(min_length=1)
 
     def literal_scores(self, text: str) -> dict[int, float]:
-        """Return the score of each question by its number: 1 if `text` contains an accepted string, else 0."""
+        """Return a score for each question by its number: 1 if `text` contains an accepted string, else 0."""
         folded = one_space(text)
         return {
             question.number: float(any(one_space(accepted) in folded for accepted in question.answer_any))
@@ -264,7 +266,7 @@ class Exam(BaseModel, frozen=True):
 
 @dataclass(frozen=True)
 class ExamSample:
-    """Exam with the history that its questions are about."""
+    """Exam together with the conversation that its questions are about."""
 
     exam: Exam
     messages: Sequence[Message]
@@ -275,40 +277,40 @@ class ExamSample:
 
 @dataclass(frozen=True)
 class ExamView:
-    """Text that a method made of a history for one target, as its reader gets it."""
+    """Text that a method made of a conversation for one target, from which a reader answers the questions."""
 
     exam: Exam
     method: str
     ratio: float
-    """Target, as a share of the history's tokens."""
+    """Target, as a share of the conversation's tokens."""
     size: float
-    """Tokens of `text` divided by those of the history, by o200k."""
+    """Tokens of `text` (o200k), divided by those of the conversation."""
     text: str
 
     @property
     def sha(self) -> str:
-        """Digest of the text, to name the view."""
+        """Digest of the text, which names the view."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
     def scores(self) -> dict[int, float]:
-        """Literal scores by question number."""
+        """Literal score of each question, by its number."""
         return self.exam.literal_scores(self.text)
 
     @property
     def lost(self) -> list[ExamQuestion]:
-        """Questions without an answer in the view."""
+        """Questions that the text does not answer."""
         scores = self.scores
         return [question for question in self.exam.questions if not scores[question.number]]
 
 
 @dataclass(frozen=True)
 class ExamMean:
-    """Mean score for one method at one target, over all scored questions."""
+    """Mean score of one method at one target, over all scored questions."""
 
     method: str
     ratio: float
-    """Target, as a share of the history's tokens."""
+    """Target, as a share of the conversation's tokens."""
     exams: int
     """Number of exams."""
     size: float
@@ -317,7 +319,7 @@ class ExamMean:
 
 
 def read_exams(places: Sequence[Path]) -> list[Exam]:
-    """Return the exams in `places`, files or folders."""
+    """Return the exams in `places`, which are files or folders."""
     paths = [path for place in places for path in (sorted(place.glob("*.json")) if place.is_dir() else [place])]
     if not paths:
         raise TranscriptError(f"{', '.join(map(str, places))}: contains no exams (.json)")
@@ -326,7 +328,7 @@ def read_exams(places: Sequence[Path]) -> list[Exam]:
 
 
 def read_checked(path: Path, form: TypeAdapter[Value], cure: str = "") -> Value:
-    """Return the JSON value of `form` in the file `path`.
+    """Return the content of the JSON file `path`, checked to have this `form`.
 
     Raises:
         TranscriptError: it has another form; the text names the file and the field, and ends with `cure`.
@@ -340,7 +342,7 @@ def read_checked(path: Path, form: TypeAdapter[Value], cure: str = "") -> Value:
 
 
 def exam_samples(exams: Sequence[Exam], paths: Sequence[Path]) -> Iterator[ExamSample]:
-    """Yield each exam with its transcript: the file among `paths` that has the name in the exam.
+    """Yield each exam with its transcript, the file among `paths` that the exam names.
 
     Raises:
         TranscriptError: an exam has no such file, or the file has no text.
@@ -360,10 +362,8 @@ def exam_samples(exams: Sequence[Exam], paths: Sequence[Path]) -> Iterator[ExamS
 def exam_views(
     sample: ExamSample, names: Sequence[str], ratios: Sequence[float], model: str | None = None
 ) -> Iterator[ExamView]:
-    """Yield the view of each method in `names` at each target, except for methods without a recorded answer.
-
-    `ratios`: targets as shares of the history's tokens. `model`: the planner model of the method ``model``.
-    """
+    """Yield the text that each method in `names` makes for each target, except those without a recorded answer.
+    `ratios`: targets as shares of the conversation's tokens. `model`: the planner's model, for the method ``model``."""
     for ratio in ratios:
         for name, method in methods_for(f"{sample.exam.transcript}@{ratio}", names, model).items():
             with suppress(NotRecorded):
@@ -372,19 +372,17 @@ def exam_views(
 
 
 def exam_view(sample: ExamSample, method: str, ratio: float, text: str) -> ExamView:
-    """Return the view with this `text`, which `method` made from the sample's history for the target `ratio`."""
+    """Return the view with this `text`, which `method` made of the sample's conversation for the target `ratio`."""
     return ExamView(sample.exam, method, ratio, text_tokens(text) / sample.tokens, text)
 
 
 def exam_means(scored: Sequence[tuple[ExamView, Mapping[int, float]]]) -> list[ExamMean]:
-    """Return the means by method and target, of views with their scores by question number.
-
-    Questions without a score do not count.
-    """
+    """Return the means by method and target, for views with their scores by question number. Questions without a score
+    do not count."""
     groups: dict[tuple[str, float], list[tuple[ExamView, Mapping[int, float]]]] = {}
     for view, scores in scored:
         groups.setdefault((view.method, view.ratio), []).append((view, scores))
-    return [_mean(method, ratio, own) for (method, ratio), own in groups.items()]
+    return [_mean(method, ratio, group) for (method, ratio), group in groups.items()]
 
 
 def _mean(method: str, ratio: float, scored: Sequence[tuple[ExamView, Mapping[int, float]]]) -> ExamMean:
@@ -394,5 +392,5 @@ def _mean(method: str, ratio: float, scored: Sequence[tuple[ExamView, Mapping[in
             if question.number in scores:
                 by_kind[question.kind].append(scores[question.number])
     size, score = fmean(view.size for view, _ in scored), fmean(chain.from_iterable(by_kind.values()))
-    means = {kind: fmean(own) for kind, own in by_kind.items() if own}
+    means = {kind: fmean(kind_scores) for kind, kind_scores in by_kind.items() if kind_scores}
     return ExamMean(method, ratio, len(scored), size, score, means)

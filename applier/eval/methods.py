@@ -1,7 +1,7 @@
-"""Methods that make a list smaller, by name: planners, presets, recorded answers, plain baselines, the user's own.
+"""Methods of compaction to compare, by name: planners, presets, recorded answers, plain baselines, the user's own.
 
 The baselines use no plan and no guards. Writes only to temporary stores, except that a method with recorded answers
-writes prompts where an answer is missing.
+writes the prompts whose answers are missing.
 """
 
 from __future__ import annotations
@@ -32,39 +32,41 @@ from planner.reading.messages import Message, blocks, read_history
 from planner.reading.tokens import TokenCounter
 
 Method = Callable[[Sequence[Message], str, int], list[Message]]
-"""Function ``method(messages, task, target_tokens)``; the target is in o200k tokens of all text."""
+"""Function ``method(messages, task, target_tokens)`` that returns a shorter list; it counts o200k tokens of all
+text."""
 
 RECORDED, PROMPTS = "recorded:", "prompts:"
 CLEARED = "[cleared]"
-"""Content of a cleared result."""
+"""Text in place of a removed tool result."""
 _YOURS = re.compile(r"[\w.]+:\w+")
+"""Name of the user's own method: ``module:function``."""
 
 WINDOWS = (1.0, 2.0, 3.5, 5.0, 10.0)
-"""Window sizes to try, as multiples of the target; a preset's smallest target is a tenth of its window."""
+"""Sizes of the window to try, as multiples of the target, as a preset leaves a tenth of its window or more."""
 LEAST_WINDOW_TOKENS = 2_000
 """Smallest window that `SessionSettings` accepts."""
 
 
 class NotRecorded(PlannerUnavailable):
-    """Error for a sample without a recorded answer."""
+    """Error for a transcript without a recorded answer."""
 
 
 @dataclass(frozen=True)
 class FolderPlanner:
-    """Planner that reads recorded answers in `folder`.
+    """Planner that reads the model's answers from files in `folder`, so that a person can ask any model by hand.
 
-    The answer is ``SAMPLE.answer.txt``. If a history is planned in pieces, there are ``SAMPLE.answer-1.txt``,
-    ``SAMPLE.answer-2.txt`` and so on. If answers are missing, the planner writes their prompts to the same folder,
-    named ``prompt`` in place of ``answer``. The last prompt is written when all other pieces have answers.
+    The answer is ``SAMPLE.answer.txt``; of a history that is planned in pieces ``SAMPLE.answer-1.txt``,
+    ``SAMPLE.answer-2.txt`` and so on. If answers are missing, the planner writes their prompts to the same folder, with
+    ``prompt`` in place of ``answer``. The last prompt is written when all other pieces have answers.
     """
 
     folder: Path
     sample: str
-    """Name with which the files begin."""
+    """Beginning of the names of the files."""
 
     @property
     def answers(self) -> list[str]:
-        """Recorded answers up to the first missing piece."""
+        """Recorded answers, up to the first missing one."""
         single = self._file("answer")
         files = [single] if single.is_file() else takewhile(Path.is_file, (self._file("answer", n) for n in count(1)))
         return [file.read_text("utf-8") for file in files]
@@ -92,7 +94,8 @@ class FolderPlanner:
 def find_method(name: str, model: str | None = None, sample: str = "") -> Method:
     """Return the method called `name`.
 
-    `model`: the planner model of the method ``model`` and of own prompts. `sample`: the name of the recorded answers.
+    `model`: the planner's model, for the methods ``model`` and ``prompts:DIR``. `sample`: the name of the recorded
+    answers.
 
     Raises:
         SettingsError: there is no such method.
@@ -108,7 +111,7 @@ def find_method(name: str, model: str | None = None, sample: str = "") -> Method
     if name.startswith("preset:"):
         return partial(compact_by_preset, preset=preset_named(name.removeprefix("preset:")).name)
     if _YOURS.fullmatch(name):
-        return _yours(*name.split(":"))
+        return _own_method(*name.split(":"))
     listed = ", ".join(METHODS)
     raise SettingsError(
         f"no method {name!r}; there are {listed}, prompts:DIR, recorded:DIR, and module:function of your own"
@@ -120,20 +123,20 @@ def methods_for(sample: str, names: Sequence[str], model: str | None = None) -> 
     return {name: find_method(name, model, sample) for name in names}
 
 
-def _yours(module: str, function: str) -> Method:
-    """Return the user's `function` in `module` as a method; every error in it becomes a `SettingsError`."""
+def _own_method(module: str, function: str) -> Method:
+    """Return the user's own function as a method; every error in it becomes a `SettingsError`."""
     if places := os.environ.get("PYTHONPATH"):  # which the command ignores until here
         sys.path += places.split(os.pathsep)
     name = f"method {module}:{function}"
 
     def checked(messages: Sequence[Message], task: str, target_tokens: int) -> list[Message]:
-        with _named(name):
+        with _explained_errors(name):
             view: list[Message] = method(messages, task, target_tokens)
         if not isinstance(view, list):
             raise SettingsError(f"{name}: expected a list of messages, found {type(view).__name__}")
         return view
 
-    with _named(name):
+    with _explained_errors(name):
         method = getattr(importlib.import_module(module), function)
     if not callable(method):
         raise SettingsError(f"{name}: expected a function, found {type(method).__name__}")
@@ -141,8 +144,8 @@ def _yours(module: str, function: str) -> Method:
 
 
 @contextmanager
-def _named(name: str) -> Iterator[None]:
-    """Turn any error in the block, which runs the user's module, into a `SettingsError` of one line."""
+def _explained_errors(name: str) -> Iterator[None]:
+    """Turn any error in the block, which runs the user's own code, into a `SettingsError` of one line."""
     try:
         yield
     except CompactorError:
@@ -155,24 +158,24 @@ def _named(name: str) -> Iterator[None]:
 def compact_by(
     messages: Sequence[Message], task: str, target_tokens: int, planner: Any = "rules", model: str | None = None
 ) -> list[Message]:
-    """Return the view of a plan for this target, which the planner gets as a share, since it counts tokens
-    differently."""
+    """Return the list that a planner makes for this target. The planner gets the target as a share, because it counts
+    tokens in another way."""
     ratio = min(1.0, target_tokens / max(1, message_tokens(messages)))
     return list(preview(plan_compaction(messages, task, target_ratio=ratio, planner=planner, model=model)).messages)
 
 
 def compact_by_preset(messages: Sequence[Message], task: str, target_tokens: int, preset: str) -> list[Message]:
-    """Return the largest list within the target that the preset sends in one of the `WINDOWS`; if none is within it,
-    the smallest."""
-    scale = TokenCounter.for_model().messages(messages) / max(1, message_tokens(messages))
-    sent: list[list[Message]] = []
+    """Return the largest list within the target that the preset sends in one of the `WINDOWS`. If none is within the
+    target, return the smallest."""
+    token_ratio = TokenCounter.for_model().messages(messages) / max(1, message_tokens(messages))
+    lists: list[list[Message]] = []
     for width in WINDOWS:
-        window = max(LEAST_WINDOW_TOKENS, int(width * target_tokens * scale))
+        window = max(LEAST_WINDOW_TOKENS, int(width * target_tokens * token_ratio))
         settings = SessionSettings(preset=preset, window_tokens=window, max_output_tokens=1, planner="rules")
         with temporary_store() as store, Session(task, settings=settings, store=store) as session:
-            sent.append(session.prepare(list(messages)))
-    fitting = [view for view in sent if message_tokens(view) <= target_tokens]
-    return max(fitting, key=message_tokens) if fitting else min(sent, key=message_tokens)
+            lists.append(session.prepare(list(messages)))
+    fitting = [view for view in lists if message_tokens(view) <= target_tokens]
+    return max(fitting, key=message_tokens) if fitting else min(lists, key=message_tokens)
 
 
 def newest(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:
@@ -185,20 +188,22 @@ def newest(messages: Sequence[Message], _task: str, target_tokens: int) -> list[
 
 
 def clear_results(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:
-    """Return `messages` with the oldest tool results replaced by a word, as many as needed for `target_tokens`."""
-    total, done = message_tokens(messages), list(messages)
+    """Return `messages` with the oldest tool results replaced by one word, as many as the target needs."""
+    tokens, result = message_tokens(messages), list(messages)
     for place, message in enumerate(messages):
-        if total <= target_tokens:
+        if tokens <= target_tokens:
             break
-        cleared = [{**one, "content": CLEARED} if one["type"] == "tool_result" else one for one in blocks(message)]
+        cleared = [
+            {**block, "content": CLEARED} if block["type"] == "tool_result" else block for block in blocks(message)
+        ]
         if cleared != list(blocks(message)):
-            done[place] = {**message, "content": cleared}
-            total += message_tokens([done[place]]) - message_tokens([message])
-    return done
+            result[place] = {**message, "content": cleared}
+            tokens += message_tokens([result[place]]) - message_tokens([message])
+    return result
 
 
 PLAIN_METHODS: dict[str, Method] = {"newest": newest, "clear": clear_results}
-"""Baselines by their names on the command line."""
+"""Baselines, by their names on the command line."""
 
 METHODS = ("rules", "model", *PLAIN_METHODS, *(f"preset:{name}" for name in PRESETS))
-"""Names of all methods besides ``module:function``, ``prompts:DIR`` and ``recorded:DIR``."""
+"""Names of all methods, besides ``module:function``, ``prompts:DIR`` and ``recorded:DIR``."""

@@ -1,4 +1,4 @@
-"""Replays a transcript call by call through a session, as an agent would have run it.
+"""Replays a transcript call by call through a session, to see what the session would have sent and cost.
 
 Simulates calls, prices and the clock; calls no model. Checks every list that the session returns.
 """
@@ -29,39 +29,39 @@ SECONDS_PER_CALL = 15.0
 
 @dataclass(frozen=True, slots=True)
 class ReplayedCall:
-    """Simulated call of the agent."""
+    """Simulated call of the agent's model."""
 
     history_messages: int
     history_tokens: int
-    """Tokens without compaction, including system and tools."""
+    """Tokens of the prompt without any compaction, with system prompt and tools."""
     sent_tokens: int
     cached_tokens: int
-    """Tokens at the front that are the same as in the previous call."""
+    """Tokens at the front that are the same as in the previous call, so that the cache has them."""
     invalidated_tokens: int
     """Tokens of the previous call that are missing or changed in this one."""
     limit_tokens: int
     level: Level
     violations: tuple[str, ...]
-    """Rules of the API that the sent list breaks and the history does not."""
+    """Rules of the API that the sent list breaks and the transcript does not."""
     events: tuple[Event, ...]
-    """Events of this call."""
+    """Events of the session during this call, such as compactions."""
     sent: Sequence[object] = field(repr=False)
     """List sent to the model; unchanged messages are the transcript's own objects."""
 
     def cost(self, read_price: float) -> float:
-        """Return the input cost in units of one uncached input token; `read_price` is that of a cached token."""
+        """Return the price of the prompt in units of one uncached token; a cached token costs `read_price`."""
         return read_price * self.cached_tokens + WRITE_5_MINUTES * (self.sent_tokens - self.cached_tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Replay of a whole transcript."""
+    """Results of replaying a whole transcript."""
 
     preset: str
     window_tokens: int
     calls: tuple[ReplayedCall, ...]
     unrestorable: tuple[str, ...]
-    """Problems of the store: missing or changed originals."""
+    """Problems of the store: originals that are missing or changed."""
 
     @property
     def compactions(self) -> list[Event]:
@@ -71,12 +71,12 @@ class Replay:
 
     @property
     def sent_tokens(self) -> int:
-        """Tokens sent over all calls."""
+        """Tokens of all sent prompts together."""
         return sum(call.sent_tokens for call in self.calls)
 
     @property
     def invalidated_tokens(self) -> int:
-        """Cached tokens that later calls invalidated."""
+        """Cached tokens that later calls changed, so that they were billed again."""
         return sum(call.invalidated_tokens for call in self.calls)
 
     @property
@@ -86,16 +86,16 @@ class Replay:
 
     @property
     def exceeded(self) -> int:
-        """Number of calls with a prompt over the limit."""
+        """Number of calls with a prompt that was too long."""
         return sum(call.sent_tokens > call.limit_tokens for call in self.calls)
 
     @property
     def violations(self) -> list[str]:
-        """Violations over all calls."""
+        """Broken rules of the API over all calls."""
         return [text for call in self.calls for text in call.violations]
 
     def cost(self, read_price: float) -> float:
-        """Return the input cost of all calls in units of one uncached input token; `read_price` as for a call."""
+        """Return the price of all prompts in units of one uncached token; a cached token costs `read_price`."""
         return sum(call.cost(read_price) for call in self.calls)
 
 
@@ -112,11 +112,8 @@ def replay(
     settings: SessionSettings | None = None,
     replace: bool = False,
 ) -> Replay:
-    """Replay a whole transcript through a session that stores originals in `store`.
-
-    The other arguments are those of `Session`. `replace`: the agent goes on with the list that the session returns, and
-    not with its own.
-    """
+    """Replay the transcript `messages` through a session that stores originals in `store`. The other arguments are
+    those of `Session`. `replace`: the agent goes on with the list that the session returns, and not with its own."""
     calls: list[ReplayedCall] = []
     session = Session(
         task,
@@ -139,13 +136,13 @@ def replay(
 def _replayed(
     session: Session, messages: Sequence[object], counter: TokenCounter, fixed_tokens: int, model: str, replace: bool
 ) -> Iterator[ReplayedCall]:
-    """Yield a simulated call in place of each assistant message. `fixed_tokens`: size of system and tools."""
+    """Yield a simulated call in place of each assistant message. `fixed_tokens`: size of system prompt and tools."""
     agents_list: list[Any] = []
     before: Sequence[Any] = ()  # the list sent last
     history_tokens, logged, counted = fixed_tokens, 0, dict[int, int]()
 
     def tokens(message: object) -> int:
-        """Count each object once: unchanged messages stay the same objects."""
+        """Return the tokens of `message`, counted once for each object."""
         if id(message) not in counted:
             counted[id(message)] = counter.message(plain_message(message))
         return counted[id(message)]
@@ -164,7 +161,7 @@ def _replayed(
                 invalidated_tokens=sum(map(tokens, before[same:])),
                 limit_tokens=state.limit_tokens,
                 level=state.level,
-                violations=tuple(_broken(messages[:at], sent, model)),
+                violations=tuple(_new_violations(messages[:at], sent, model)),
                 events=tuple(events[logged:]),
                 sent=sent,
             )
@@ -174,8 +171,8 @@ def _replayed(
         history_tokens += tokens(message)
 
 
-def _broken(history: Sequence[object], sent: Sequence[object], model: str) -> Iterator[str]:
-    """Yield the violations of the list `sent` that its `history` does not have."""
+def _new_violations(history: Sequence[object], sent: Sequence[object], model: str) -> Iterator[str]:
+    """Yield the rules that the list `sent` breaks and its `history` does not."""
     if len(sent) == len(history) and all(map(is_, sent, history)):
         return
     known = {violation.code for violation in check_messages(history, model=model)}
@@ -185,7 +182,7 @@ def _broken(history: Sequence[object], sent: Sequence[object], model: str) -> It
 
 
 def _unrestorable(messages: Sequence[object], store: Store) -> Iterator[str]:
-    """Yield the damages of the store, and a problem for each stored history with which `messages` do not begin."""
+    """Yield the store's damages, and a problem for each stored history that is no beginning of `messages`."""
     yield from (finding.problem for finding in store.verify())
     plain = [plain_message(message) for message in messages]
     for stored in store.histories():

@@ -1,8 +1,8 @@
-"""Measures of survival: names, failed approaches and the user's demands that a view still contains.
+"""Measures what a compacted list still contains: names that the agent needs, failed attempts, the user's demands.
 
 A specific is a path, a URL, an identifier, an id, or a number of three digits or more. A need is a specific that the
-agent writes after a cut, which no method sees, and could know only from before it. A list is measured as plain text, in
-o200k tokens. Nothing here uses the planner, as a measure must not share the blind spots of its subject.
+agent writes after a cut, which no method sees, and could know only from before the cut. A list is measured as plain
+text, in o200k tokens. Nothing here uses the planner, as a measure must not share the blind spots of what it measures.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ from planner.reading.tokens import TokenCounter
 _URL = r"https?://[^\s\"'`<>()\[\]{}|\\^]+"
 """URL without the markup after it: ``https://a.org/a?b=1``; not the bracket in ``(https://a.org)``."""
 _PATH = r"(?:~|\.{1,2})?(?:/[\w.@+-]+)+|(?<![\w.@+-])[\w.@+-]++(?:/[\w.@+-]++)+"
-"""``/srv/app``, ``~/x``, ``../lib/a.py``, ``src/a.py``; not a slash alone. ``and/or`` matches: `_is_path` judges."""
+"""Path: ``/srv/app``, ``~/x``, ``../lib/a.py``, ``src/a.py``; not a slash alone. ``and/or`` matches: `_is_path`
+decides."""
 _WORD = r"\w+(?:[.\-:@]+\w+)*"
-"""``get_user``, ``ticket-4711``, ``a.b.c``; without the full stop at the end of a sentence."""
+"""Word with inner marks: ``get_user``, ``ticket-4711``, ``a.b.c``; without the full stop at the end of a sentence."""
 _CANDIDATE = re.compile(rf"(?<![\w/])(?:(?P<url>{_URL})|(?P<path>{_PATH})|(?P<word>{_WORD}))")
-"""Candidate for a specific, matched from its first character: in ``x/y.py`` never ``y.py`` alone."""
+"""Text that may be a specific, matched from its first character: in ``x/y.py`` never ``y.py`` alone."""
 
 _TRAILING = ".,;:!?-…"
 _NOISE = re.compile(r"(?<![\w:.\\])\\[bnrt](?=\w)|\.{3,}")
 r"""Escapes before a name (``\bname``), not a folder of ``C:\temp``; and dots between two names."""
 _PHRASE = re.compile(r"\d+-?[a-z]+")
-"""``40-line``, ``3rd``: a number with a word; not ``a1b2``."""
+"""Number with a word: ``40-line``, ``3rd``; not ``a1b2``."""
 _NUMBER = re.compile(r"\d+(?:[.,:\-]\d+)*")
-"""``1500``, ``3.14``, ``12:30``, ``2026-01-31``; not ``v1.2``."""
+"""Number, date or time: ``1500``, ``3.14``, ``12:30``, ``2026-01-31``; not ``v1.2``."""
 _DOTTED = re.compile(r"[A-Za-z_]\w+(?:\.[A-Za-z_]\w*)+")
-"""``os.path``; not ``e.g`` or ``1.5``."""
+"""Dotted name: ``os.path``; not ``e.g`` or ``1.5``."""
 _HUMPS = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
-"""Inside ``getUser`` and ``HTTPClient``; not in ``User`` or ``USER``."""
+"""Capital inside a name: in ``getUser`` and ``HTTPClient``; not in ``User`` or ``USER``."""
 _EDGE = re.compile(r"\w")
-"""Character that would make a name another name."""
+"""Character that would make a name another name, if it came directly before or after it."""
 
 
 def pieces(messages: Iterable[Message]) -> list[str]:
@@ -48,11 +49,12 @@ def pieces(messages: Iterable[Message]) -> list[str]:
 
 
 def plain_text(messages: Iterable[Message]) -> str:
-    """Return all text of `messages`, joined by line feeds."""
+    """Return all text of `messages`, one block a line."""
     return "\n".join(pieces(messages))
 
 
 def _block_text(block: Block) -> str:
+    """Return the text of a block, whatever its type is; empty if it has none."""
     kind = block["type"]
     if kind in ("text", "thinking"):
         return str(block.get(kind) or "")
@@ -69,11 +71,11 @@ class AgentText(NamedTuple):
 
     text: str
     is_input: bool
-    """True for a string in the input of a call, False for prose."""
+    """True for a string in the arguments of a call, False for prose."""
 
 
 def agent_values(message: Message) -> Iterator[AgentText]:
-    """Yield the texts in the agent's `message`: its prose, and each string in the input of a call."""
+    """Yield the texts in the agent's `message`: its prose, and each string in the arguments of a call."""
     for block in blocks(message):
         if block["type"] == "text":
             yield AgentText(str(block.get("text") or ""), is_input=False)
@@ -83,13 +85,13 @@ def agent_values(message: Message) -> Iterator[AgentText]:
 
 
 def one_space(text: str) -> str:
-    """Return `text` with each run of white space as one space."""
+    """Return `text` with single spaces in place of all white space."""
     return " ".join(text.split())
 
 
 @lru_cache(maxsize=1)
 def o200k_counter() -> TokenCounter:
-    """Return a counter of o200k tokens that scales by no model."""
+    """Return a counter of o200k tokens (OpenAI's tokenizer), the same for all models."""
     return TokenCounter(1.0)
 
 
@@ -99,18 +101,19 @@ def text_tokens(text: str) -> int:
 
 
 def message_tokens(messages: Sequence[Message]) -> int:
-    """Return the number of o200k tokens in `messages`: texts, calls with their inputs as JSON, results."""
+    """Return the number of o200k tokens in `messages`: texts, calls with their arguments as JSON, results."""
     return sum(text_tokens(_counted(block)) for message in messages for block in blocks(message))
 
 
 def _counted(block: Block) -> str:
+    """Return the text of a block that counts, for a call with its arguments."""
     if block["type"] in ("tool_use", "server_tool_use"):
         return f"{block.get('name', '')} {to_json(block.get('input'))}"
     return _block_text(block)
 
 
 def specifics(text: str) -> list[str]:
-    """Return the distinct specifics of `text` in order of first appearance."""
+    """Return the different specifics (paths, identifiers, numbers, …) of `text`, in order of first appearance."""
     distinct: dict[str, None] = {}
     for match in _CANDIDATE.finditer(_NOISE.sub("  ", text)):
         word = match.group().rstrip(_TRAILING)
@@ -122,11 +125,12 @@ def specifics(text: str) -> list[str]:
 
 
 def _is_path(text: str) -> bool:
-    """Return True for paths of words like ``/a`` and ``a/b``; not for ``1/2``."""
+    """Return True for paths of words like ``/a/bcd`` and ``src/app``; not for ``1/2``."""
     return len(text) >= 4 and any(len(re.sub(r"[\d_\W]", "", part)) >= 2 for part in text.split("/"))
 
 
 def _is_specific(word: str) -> bool:
+    """Return True for a word that no other text would contain by chance: an id, an identifier, a long number."""
     if _NUMBER.fullmatch(word):
         return sum(c.isdigit() for c in word) >= 3
     if len(word) < 4 or not word.isascii() or _PHRASE.fullmatch(word):
@@ -140,7 +144,7 @@ def _is_specific(word: str) -> bool:
 
 
 def occurrences(specific: str, text: str) -> Iterator[int]:
-    """Yield the offsets of `specific` in `text` as a whole word, ascending."""
+    """Yield the offsets at which `text` contains `specific` as a whole word."""
     at = text.find(specific)
     while at >= 0:
         end = at + len(specific)
@@ -155,10 +159,8 @@ def contains(specific: str, text: str) -> bool:
 
 
 def path_splits(specific: str) -> list[tuple[str, str]]:
-    """Return each split of the path `specific` into root and rest with a rest of two components or more.
-
-    Empty if `specific` is no path.
-    """
+    """Return each way to split a path into a folder and the path inside it, which has at least two parts. Empty if
+    `specific` is no path."""
     if "/" not in specific or "://" in specific:
         return []
     cuts = [at for at, character in enumerate(specific) if character == "/" and at > 0]
@@ -166,104 +168,103 @@ def path_splits(specific: str) -> list[tuple[str, str]]:
 
 
 WINDOW_CHARACTERS = 60
-"""Number of characters before and after a specific that are its context."""
+"""Number of characters before and after a specific that count as its context."""
 PASTED_CHARACTERS = 2_000
 """Length from which text in a user message counts as pasted."""
 QUOTED_CHARACTERS = 100
-"""Number of characters of a failure's line that are looked for."""
+"""Number of characters of a failure's line that a list must contain."""
 
 _CONTEXT_WORD = re.compile(r"[^\W\d_]{3,}")
-"""``session``, ``läuft``; not ``x1`` or ``to``."""
+"""Word that counts as context: ``session``, ``läuft``; not ``x1`` or ``to``."""
 _BARE_VALUE = re.compile(r"[\d.,:\-]+|[a-z]+")
-"""Argument that does not show its origin: ``200``, ``true``; not ``src/a.py`` or ``maxRetries``."""
+"""Argument of a call that anybody could choose: ``200``, ``true``; not ``src/a.py`` or ``maxRetries``."""
 _FAILED = re.compile(
     r"(?i)\bexit(?:ed with)? (?:code|status) [1-9]|^Traceback |^(?:--- )?FAIL\b|\(fail\)|user doesn't want to proceed",
     re.MULTILINE,
 )
-"""Result that failed without a flag: ``exit code 1``, ``--- FAIL: TestX``; not ``exit code 0``."""
+"""Sign of failure in a result without an error flag: ``exit code 1``, ``--- FAIL: TestX``; not ``exit code 0``."""
 _CAUSE = re.compile(
     r"(?i)error|fail|exception|not found|no such|denied|reject|refus|undefined|cannot|can't|unable|unknown|panic"
     r"|invalid|expected|not exist|conflict|already|timeout"
 )
-"""Line that names a cause: ``KeyError: 'token'``; not ``exit code 1`` or a line of a listing."""
+"""Word in a line that names a cause: ``KeyError: 'token'``; not ``exit code 1`` or a line of a listing."""
 _EMPTY_WORDS = re.compile(r"(?i)^\W*(?:exit code \d+|fail(?:ed)?|error|process exited with code \d+)\W*$")
-"""Line that contains only the fact of a failure: ``Exit code 1``, ``FAILED``; not ``FAILED tests/test_a.py``."""
+"""Line that reports only that something failed: ``Exit code 1``, ``FAILED``; not ``FAILED tests/test_a.py``."""
 _FOLDERS = re.compile(r"(?<![\w.@+-])(?:[~…]?\.{0,2}(?:/?[\w.@+-]++/)++|…?/(?=[\w.@+-]))")
-"""Folders of a path: ``/srv/app/`` of ``/srv/app/x.py``; not ``x.py``, and not a slash between spaces."""
+"""Folders in a path: ``/srv/app/`` of ``/srv/app/x.py``; not ``x.py``, and not a slash between spaces."""
 _USER_WORDS = re.compile(r"the user said:\s*(.+)", re.DOTALL)
-"""User's own words in a result that reports a refusal, from there to the end."""
+"""User's own words in a result that reports their refusal, to its end."""
 _MACHINE = re.compile(
     r"<(system-reminder|(?:local-)?command-(?:args|caveat|message|name|stderr|stdout))>(?:(?!</?\1>).)*+</\1>"
     r"|^\[Request interrupted[^\]\n]*\]",
     re.DOTALL,
 )
-"""Text of a host in a user message: ``<system-reminder>…</system-reminder>``; not other tags."""
+"""Text of the agent's program in a user message: ``<system-reminder>…</system-reminder>``; not other tags."""
 _SENTENCE = re.compile(r"[^.!?\n]+(?:[.!?](?!\s)[^.!?\n]*)*[.!?]*")
-"""Text up to a full stop before white space: ``edit a.py first.`` is one sentence, not two."""
+"""Sentence, which ends with a full stop before white space: ``edit a.py first.`` is one, not two."""
 _DEMAND = re.compile(
     r"(?i)\b(?:must|never|don'?t|do not|only|always|should|shouldn't|prefer|instead|avoid|make sure|need to|without"
     r"|no more|stop|let'?s|i want|we want|use|just|keep|remove|rather)\b"
 )
-"""Sentence that binds: ``never touch the schema``; not ``looks good``."""
+"""Words of a sentence that binds the agent: ``never touch the schema``; not ``looks good``."""
 
 
 @dataclass(frozen=True)
 class Need:
-    """Name or value that the agent wrote after the cut and could know only from before."""
+    """Name or value that the agent wrote after the cut and could know only from before it."""
 
     specific: str
     contexts: frozenset[frozenset[str]]
-    """Set of words around each of its occurrences before the cut."""
+    """Words around each of its occurrences before the cut, one set for each."""
 
 
 @dataclass(frozen=True)
 class NeedRecall:
-    """Needed specifics that a result has or lacks."""
+    """Needs that a compacted list contains or lacks."""
 
     needed: int
-    """Number of needed specifics."""
+    """Number of needs."""
     lost: tuple[str, ...]
-    """Needed specifics that the result lacks."""
+    """Needs that the list lacks."""
     bare: tuple[str, ...]
-    """Needed specifics that the result has, but nowhere with half of the words around an original occurrence."""
+    """Needs that the list contains, but nowhere with half of the words that were around them."""
 
     @property
     def plain(self) -> float:
-        """Share of needed specifics that the result has; 1 if none was needed."""
+        """Share of needs that the list contains; 1 if there were none."""
         return 1 - len(self.lost) / self.needed if self.needed else 1.0
 
     @property
     def in_context(self) -> float:
-        """Share of needed specifics that the result has in their context; 1 if none was needed."""
+        """Share of needs that the list contains with their context; 1 if there were none."""
         return 1 - (len(self.lost) + len(self.bare)) / self.needed if self.needed else 1.0
 
 
 @dataclass(frozen=True)
 class Survival:
-    """Failures and demands of a history that a result has or lacks."""
+    """Failures and user's demands of a conversation that a compacted list contains or lacks."""
 
     failures: int
     failures_lost: tuple[str, ...]
-    """First line of each failure of which the result has no line."""
+    """First line of each failure of which the list has no line."""
     demands: int
     demands_lost: tuple[str, ...]
+    """Demands that are not verbatim in the list."""
 
     @property
     def failures_kept(self) -> float:
-        """Share of failures with a line in the result; 1 if there were none."""
+        """Share of failures with a line in the list; 1 if there were none."""
         return 1 - len(self.failures_lost) / self.failures if self.failures else 1.0
 
     @property
     def demands_kept(self) -> float:
-        """Share of demands that are verbatim in the result; 1 if there were none."""
+        """Share of demands that are verbatim in the list; 1 if there were none."""
         return 1 - len(self.demands_lost) / self.demands if self.demands else 1.0
 
 
 def find_needs(before: Sequence[Message], after: Sequence[Message], task: str) -> tuple[Need, ...]:
-    """Return the specifics that the agent writes in `after` and could know only from `before`.
-
-    They are in `before` but not in `task`, and no result in `after` shows them earlier.
-    """
+    """Return the needs: specifics that the agent writes in `after` and could know only from `before`. They are in
+    `before` but not in `task`, and no result in `after` shows them earlier."""
     texts = pieces(before)
     before_text = "\n".join(texts)
     needs = []
@@ -295,8 +296,8 @@ def _context_words(text: str, start: int, end: int) -> frozenset[str]:
 
 
 def placings(specific: str, text: str) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of `specific` in `text`. Of a path, also yield those of its rest, if `text` contains its
-    root."""
+    """Yield start and end of `specific` in `text`. A path is also found in two pieces, as a folder somewhere and the
+    path inside it; then the range of the latter is yielded."""
     for at in occurrences(specific, text):
         yield at, at + len(specific)
     for root, rest in path_splits(specific):
@@ -306,7 +307,7 @@ def placings(specific: str, text: str) -> Iterator[tuple[int, int]]:
 
 
 def measure_recall(needs: Sequence[Need], messages: Sequence[Message]) -> NeedRecall:
-    """Return the recall of `needs` in `messages`, a compacted list."""
+    """Return which `needs` the compacted list `messages` contains."""
     text = plain_text(messages)
     lost, bare = [], []
     for need in needs:
@@ -321,7 +322,7 @@ def measure_recall(needs: Sequence[Need], messages: Sequence[Message]) -> NeedRe
 
 
 def measure_survival(before: Sequence[Message], result: Sequence[Message]) -> Survival:
-    """Return which failures and demands of `before` are in `result`."""
+    """Return which failures and demands of `before` the compacted list `result` contains."""
     text = one_space(plain_text(result))
     shortened = _without_folders(text)
     failures, demands = list(failure_traces(before)), list(user_demands(before))
@@ -335,19 +336,18 @@ def measure_survival(before: Sequence[Message], result: Sequence[Message]) -> Su
 
 
 def _without_folders(text: str) -> str:
-    """Return `text` with each path shortened to its last name, since a failure may be described with a shorter path."""
+    """Return `text` with each path shortened to its last name, as a failure may be described with a shorter path."""
     return _FOLDERS.sub("", text)
 
 
 def _quoted(line: str) -> str:
+    """Return the part of a failure's line that a list must contain."""
     return _without_folders(line)[:QUOTED_CHARACTERS]
 
 
 def failure_traces(messages: Sequence[Message]) -> Iterator[list[str]]:
-    """Yield for each failed call the lines of its result that state the cause.
-
-    If the user refused the call, these are the user's words. If no line states a cause, all lines are yielded.
-    """
+    """Yield for each failed call the lines of its result that name the cause. If the user refused the call, these are
+    the user's words. If no line names a cause, all lines are yielded."""
     for block in (block for message in messages for block in blocks(message) if block["type"] == "tool_result"):
         text = result_text(block)
         lines = _cause_lines(text) if block.get("is_error") or _FAILED.search(text) else []
@@ -356,6 +356,7 @@ def failure_traces(messages: Sequence[Message]) -> Iterator[list[str]]:
 
 
 def _cause_lines(text: str) -> list[str]:
+    """Return the lines of a failed result that name the cause, or else all that are not empty words."""
     words = _USER_WORDS.search(text)
     lines = [one_space(line) for line in (words[1] if words else text).splitlines()]
     full = [line for line in lines if len(line) > 8 and not _EMPTY_WORDS.match(line)]
@@ -363,7 +364,7 @@ def _cause_lines(text: str) -> list[str]:
 
 
 def user_demands(messages: Sequence[Message]) -> Iterator[str]:
-    """Yield the user's sentences that bind the agent."""
+    """Yield the user's sentences that bind the agent, without pasted text."""
     for message in messages:
         for block in blocks(message) if message["role"] == "user" else ():
             text = str(block.get("text") or "") if block["type"] == "text" else ""

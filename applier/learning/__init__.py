@@ -1,1 +1,1 @@
-"""Lessons of finished conversations, as lines of files that a person approves; a new session reads them as a record."""
+"""Lessons of finished conversations: lines in a project's files that a person approves, for new sessions to read."""

@@ -1,8 +1,8 @@
-"""Lessons that rules read from the user's words and from the agent's calls.
+"""Lessons that rules find in a finished conversation, without a model.
 
-From the words come wishes, decisions and answers to questions, verbatim. From the calls come commands that check the
-project, errors with the later success of the same check, and published reasons. If a file was changed before a success,
-its cause counts as unknown. Text about a single file or test is no lesson.
+The user's words give wishes, decisions and answers to questions, verbatim. The agent's calls give commands that check
+the project, errors with the later success of the same check, and reasons in commits and comments. If a file was changed
+before a success, its cause counts as unknown. Text about a single file or test is no lesson.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import chain, pairwise, product, takewhile
 
-from applier.learning.lesson import Kind, Lesson, error_subject, folded, sentence_key, sentences
+from applier.learning.lesson import Kind, Lesson, error_subject, in_one_line, sentence_key, sentences
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.hosts import typed_lines
@@ -23,11 +23,11 @@ from planner.programming.repository import changed_paths
 from planner.reading.lines import Statement, statements
 
 SHORT_MESSAGE = 1_500
-"""Length of a message up to which its single sentences may be lessons."""
+"""Largest length in characters of a message whose single sentences may be lessons."""
 WORDS_CHARACTERS = 320
-"""Largest length of a statement in characters; a longer one is a text of its own."""
+"""Largest length in characters of a statement; a longer one is a text of its own."""
 LEAST_WORDS = 4
-"""Fewest words that others understand: not ``always both``."""
+"""Fewest words of a lesson that others understand: not ``always both``."""
 _LASTING = re.compile(
     r"\b(?:from now on|going forward|as a rule)\b"
     r"|^(?:please )?(?:in (?:the )?future|next time|remember (?:to|that))\b"
@@ -44,8 +44,8 @@ _LASTING = re.compile(
     r"|\bmust (?:stay|remain)\b",
     re.I,
 )
-"""Words that bind beyond the task: ``from now on``, ``never push``, ``we don't want``, ``no eval anywhere``; not ``it
-never returns``, ``this always failed``, ``I don't want that one``."""
+"""Words that bind beyond the present task: ``from now on``, ``never push``, ``we don't want``, ``no eval anywhere``.
+Not ``it never returns``, ``this always failed``, ``I don't want that one``."""
 _QUESTION = re.compile(
     r"^\W*(?:what|why|h?y|how|where|when|which|who|is|are|was|do|does|did|can|could|should|would|will|shall|have|has|"
     r"isn'?t|aren'?t|don'?t (?:we|you)|didn'?t)\b(?!.*[.!;]\s+\S)|\?\W*$",
@@ -55,58 +55,65 @@ _QUESTION = re.compile(
 _AFTERTHOUGHT = re.compile(r",? but (?:i think|i guess|not sure|maybe|perhaps)\b.*$", re.I | re.S)
 """Doubt at the end of a statement: ``never block the user, but I think we should warn``."""
 _ASSENT = re.compile(r"^(?:yes|ok|okay|yeah|sure)[.,!]? +", re.I)
+"""Word of assent before the actual statement: ``ok, never push``."""
 _REASON = re.compile(r"\b(?:because|otherwise|so that|so no need|the risk|we (?:don['’]?t|do not) have an?)\b", re.I)
+"""Words that introduce a reason: ``because``, ``otherwise``."""
 _DECIDES = re.compile(
     r"\b(?:let'?s|we should|should(?:n'?t| not)|must|don'?t|do not|no need|instead of|rather than|avoid|we want"
     r"|we'?ll|keep|replace|drop)\b",
     re.I,
 )
+"""Words of a decision: ``let's``, ``instead of``, ``don't``."""
 _POINTING = re.compile(
     r"^\W*(?:(?:ok|okay|yes|no|yeah|and|but|so|also|then|just|please|can you|let'?s|don'?t|do not)[\s,]+)*"
     r"(?:\w+ )?(?:this|that|it|these|those|them|here|there|the (?:two|three|others?|new|old|same|last|first|second))\b",
     re.I,
 )
-"""Words that need their context: ``no, remove this again because …``; not ``keep the queue, since …``."""
+"""Beginning that needs its context: ``no, remove this again because …``; not ``keep the queue, since …``."""
 _ASKS = re.compile(
     r"\W*(?:please|can|could|would|will|let|then|also|now|next|go|add|make|fix|submit|after|see|refer|though)\b", re.I
 )
-"""Beginning of a sentence that asks for something now."""
+"""Beginning of a sentence that asks for something to be done now."""
 _TAKEN_BACK = re.compile(
     r"\b(?:wrong (?:chat|window|session)|never ?mind|scratch that|disregard|ignore (?:my|the|that|this) (?:last|prev))",
     re.I,
 )
-"""Words that take back the user's last words."""
+"""Words that take back the user's last words: ``wrong chat``, ``never mind``."""
 _COURSE = re.compile(
     r"\b(?:next(?: steps?)?|proceed|continue|commit|push|pull request|go ahead|ready|approve|start|run|review"
     r"|would you like to (?:do|work))\b",
     re.I,
 )
-"""Question about the next step of this work: ``what would you like to do next?``; its answer decides nothing."""
+"""Words of a question about the next step: ``what would you like to do next?``; its answer decides nothing lasting."""
 COURSE_WORDS = 20
 """Largest number of words in such a question."""
 _CONVENTIONS = re.compile(r"\b(?:constraints|conventions|ground rules|house rules|principles|guidelines)\b", re.I)
+"""Words in a heading above a list of rules."""
 _ITEM = re.compile(r"^(?:[-*•]|\d{1,2}[.)]) +")
+"""Mark at the beginning of a list item."""
 _OF_THIS_TASK = re.compile(
     r"\bthis (?:is|task|PR|change|branch|issue|session)\b|\bthe (?:proposed|new|PR|task)\b|#\d", re.I
 )
+"""Words that refer to the present task alone: ``this PR``, ``#12``."""
 _FORBIDS = re.compile(
     r"(?:^|[.;,:!]\s*|\b(?:please|and|but|so) )(?:do not|don'?t|never|no|avoid|always|must|only)\b"
     r"|\b(?:must|has to|have to)\b",
     re.I,
 )
-"""Words that bind at least this task: ``don't mock the store``, ``it must run on 3.11``; not ``I do not know``."""
+"""Words that bind at least in this task: ``don't mock the store``, ``it must run on 3.11``; not ``I do not know``."""
 
 
 def wishes(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield the user's wishes and reasoned decisions in their own words; `Lesson.lasting` marks those that last."""
+    """Yield the user's wishes and reasoned decisions verbatim; `Lesson.lasting` is True if they bind beyond the
+    task."""
     yield from _conventions(evidence)
     for turn in _kept_turns(evidence):
         is_answer = any(call.kind == "ask" for call in turn.calls)  # the host adds its own words to an answer
-        written = [line for line in turn.user_lines if line.part == "user" or not is_answer]
-        if sum(len(line.text) for line in written) > SHORT_MESSAGE:
+        typed = [line for line in turn.user_lines if line.part == "user" or not is_answer]
+        if sum(len(line.text) for line in typed) > SHORT_MESSAGE:
             continue  # a long message describes one task, and its demands end with that task
-        for one in statements(typed_lines(written)):
-            words = _binding_words(one)
+        for statement in statements(typed_lines(typed)):
+            words = _binding_words(statement)
             decides, lasts = _is_reasoned(words), is_lasting(words)
             if lasts or decides or _FORBIDS.search(words):
                 kind: Kind = "wish" if lasts or not decides else "decision"
@@ -114,11 +121,11 @@ def wishes(evidence: Evidence) -> Iterator[Lesson]:
 
 
 def _conventions(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield as wishes the items of lists below a heading such as "Constraints" or "Conventions"."""
+    """Yield the items of the user's lists of rules as wishes: lists below a heading like "Constraints"."""
     for turn in evidence.turns.values():
         is_listed = False  # under a heading that announces constraints or conventions
-        for one in statements(line for line in turn.user_lines if line.part == "user"):
-            text = folded(one.text)
+        for statement in statements(line for line in turn.user_lines if line.part == "user"):
+            text = in_one_line(statement.text)
             if text.startswith("#"):
                 is_listed = bool(_CONVENTIONS.search(text))
             item = _ITEM.sub("", text)
@@ -128,7 +135,7 @@ def _conventions(evidence: Evidence) -> Iterator[Lesson]:
 
 
 def _kept_turns(evidence: Evidence) -> list[TurnEvidence]:
-    """Return the turns with the user's words, except those that they took back in their next message."""
+    """Return the turns with the user's words, except words that their next message takes back (``wrong chat``)."""
     spoken = [turn for turn in evidence.turns.values() if turn.user_lines]
     taken_back = {
         before.turn.id
@@ -139,11 +146,9 @@ def _kept_turns(evidence: Evidence) -> list[TurnEvidence]:
 
 
 def _binding_words(statement: Statement) -> str:
-    """Return the text of a statement without words of assent or doubt, and without requests after its binding part.
-
-    Empty if it cannot be understood alone.
-    """
-    parts = sentences(_ITEM.sub("", folded(statement.text)))
+    """Return the part of a statement that binds: without assent, doubt, or requests after it. Empty if it cannot be
+    understood without its context."""
+    parts = sentences(_ITEM.sub("", in_one_line(statement.text)))
     binding = [at for at, one in enumerate(parts) if _LASTING.search(one) or _is_reasoned(one)]
     later = parts[binding[-1] + 1 :] if binding else []
     text = " ".join([*parts[: len(parts) - len(later)], *takewhile(lambda one: not _ASKS.match(one), later)])
@@ -152,7 +157,7 @@ def _binding_words(statement: Statement) -> str:
 
 
 def _is_clear(text: str) -> bool:
-    """Return True for a text of fit length that can be understood alone and is no question."""
+    """Return True for a statement, no question, of fit length that can be understood without its context."""
     has_fit_length = len(text.split()) >= LEAST_WORDS and len(text) <= WORDS_CHARACTERS
     return has_fit_length and not _POINTING.match(text) and not is_question(text)
 
@@ -163,17 +168,17 @@ def is_question(text: str) -> bool:
 
 
 def is_lasting(text: str) -> bool:
-    """Return True for English text with words that bind beyond the task."""
+    """Return True for English text with words that bind beyond the present task."""
     return bool(_LASTING.search(text))
 
 
 def _is_reasoned(text: str) -> bool:
-    """Return True for a decision of the user with its reason."""
+    """Return True for a decision that comes with its reason."""
     return bool(_REASON.search(text) and _DECIDES.search(text))
 
 
 def choices(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield the user's answers to the agent's questions, without questions about the next step and very short ones."""
+    """Yield the user's answers to the agent's questions, except very short questions and those about the next step."""
     for turn in _kept_turns(evidence):
         dialogs = [call for call in turn.calls if call.kind == "ask"] if turn.turn.kind != "user" else []
         for question, answer in chain.from_iterable(map(_answers, dialogs)):
@@ -184,48 +189,56 @@ def choices(evidence: Evidence) -> Iterator[Lesson]:
 
 
 def _answers(call: Call) -> Iterator[tuple[str, str]]:
-    """Yield each question of `call` with the user's answer, if that is an offered option or has binding words."""
+    """Yield each question of `call` with the user's answer, if that is one of the options or has binding words."""
     questions = call.input.get("questions")
-    for one in questions if isinstance(questions, list) else [call.input]:
-        question = one.get("question") if isinstance(one, Mapping) else None
+    for item in questions if isinstance(questions, list) else [call.input]:
+        question = item.get("question") if isinstance(item, Mapping) else None
         if not isinstance(question, str):
             continue
-        form = re.escape(f'"{question}"="') + '([^"]+)"|^User (?:selected|responded): (.+)'
-        match = re.search(form, call.text, re.S)
-        answer = folded(match[1] or match[2]) if match else ""
-        offered = one.get("options") or one.get("choices") or ()
-        labels = {folded(str(each.get("label", "") if isinstance(each, Mapping) else each)) for each in offered}
-        binds = any(words.search(answer) for words in (_DECIDES, _LASTING, _FORBIDS))
-        if answer and (answer in labels or (binds and _is_clear(answer))):
-            yield folded(question), answer.removesuffix(" (Recommended)")
+        answer_pattern = re.escape(f'"{question}"="') + '([^"]+)"|^User (?:selected|responded): (.+)'
+        match = re.search(answer_pattern, call.text, re.S)
+        answer = in_one_line(match[1] or match[2]) if match else ""
+        offered = item.get("options") or item.get("choices") or ()
+        labels = {
+            in_one_line(str(option.get("label", "") if isinstance(option, Mapping) else option)) for option in offered
+        }
+        is_binding = any(words.search(answer) for words in (_DECIDES, _LASTING, _FORBIDS))
+        if answer and (answer in labels or (is_binding and _is_clear(answer))):
+            yield in_one_line(question), answer.removesuffix(" (Recommended)")
 
 
 # The agent's calls.
 
 MOST_WORDS, WHY_CHARACTERS = 5, 280
-"""Largest number of words in a general command, and of characters in its reason."""
+"""Largest number of words in a general command, and of characters in the reason for it."""
 _WHY = re.compile(
     r"\b(?:since|because|has no|doesn['’]t have|so (?:that )?(?:the|build|tests?|it)\b.{0,200}?\b(?:use|see|find))",
     re.I,
 )
-_OF_ONE_WORK = re.compile(r"\A(?:-run|-k|-t|--grep)\Z|::|\.\w{1,5}(?::\d{1,9})?\Z|\A(?!\./\.\.\.\Z)[^/]*+/|[$`\"'*\\]")
-"""Word that refers to a file, a folder or a test: ``-run``, ``a.test.ts``, ``packages/core``; not ``./...``."""
+"""Words by which the agent gives the reason for a command."""
+_ONE_FILE_OR_TEST = re.compile(
+    r"\A(?:-run|-k|-t|--grep)\Z|::|\.\w{1,5}(?::\d{1,9})?\Z|\A(?!\./\.\.\.\Z)[^/]*+/|[$`\"'*\\]"
+)
+"""Word of a command that names a file, a folder or a test: ``-run``, ``a.test.ts``, ``packages/core``; not
+``./...``."""
 _EVERYBODYS = re.compile(
     r"go (?:build|test|vet) \./\.\.\.|cargo (?:build|check|clippy|test)|make"
     r"|(?:npm|pnpm|yarn|bun)(?: run)? (?:build|check|lint|test|typecheck)"
     r"|(?:python3? -m )?(?:pytest|unittest)"
 )
-"""Commands that everybody tries first in any project of the kind."""
+"""Commands that everybody tries first in such a project, so that nobody need learn them: ``npm test``."""
 
 COMMAND_CHARACTERS = 80
+"""Largest length of a command that is shown with an error."""
 _PROVIDES = frozenset(("install", "add", "sync", "setup", "trust", "bootstrap", "link", "restore", "ci"))
 """Words of commands that install something missing: ``bun install``, ``npm ci``."""
 
 LEAST_REASON_WORDS, MOST_CHARACTERS = 8, 320
-"""Fewest words and most characters of a sentence with a reason."""
+"""Fewest words, and most characters, of a published sentence with a reason."""
 ALIKE = 0.6
 """Share of common words from which two sentences count as the same."""
 _QUOTED = re.compile(r"(?:-m|--message|--body|\bbody=)[ =]?\"((?:[^\"\\]|\\.)*)\"|(?:-m|--body) '([^']*)'", re.S)
+"""Text of a message in quotes: ``git commit -m "…"``."""
 _ESCAPED = re.compile(r"\\([`\"$\\])|\*\*")
 """Escapes of a shell, and marks of bold text."""
 _GROUNDS = re.compile(
@@ -233,21 +246,21 @@ _GROUNDS = re.compile(
     r"|\bso (?:we|it|the|this|a)\b|, not [\w-]+",
     re.I,
 )
-"""Sentence with a reason: ``…, so we log and continue rather than …``; not ``Add a test``."""
+"""Words that give a reason: ``…, so we log and continue rather than …``; not ``Add a test``."""
 _PASSING = re.compile(
     r"\b(?:this (?:PR|branch|commit)|follow-up|interim|for now|TODO|just (?:been )?(?:merged|added)|today|superseded"
     r"|fixed in|added in|already|stale|(?:good|valid) catch|(?:good|fair) point|was|were|caused|produced|passed|failed"
     r"|didn't|(?:we|it|this|they|which) now)\b|#\d+|merge conflict",
     re.I,
 )
-"""Sentence about the present work or its past, which is no decision."""
+"""Words about the present work or its past, which make a sentence no lasting decision."""
 
 
 # Checks of the project.
 
 
 def check_commands(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield each general check command that succeeded, and each build command with the reason that the agent wrote."""
+    """Yield the project's own check commands that succeeded, and build commands with the reason that the agent gave."""
     known: set[str] = set()
     for turn, call, outcome in evidence.ended_calls():
         if not outcome.has_passed or any(RAN_NOTHING.search(one.text) for one in turn.statements_of(outcome.lines)):
@@ -258,28 +271,28 @@ def check_commands(evidence: Evidence) -> Iterator[Lesson]:
                 known.add(words)
                 yield Lesson("command", f"{kind}: `{words}`", words, turn.turn.id, words, lasting=False)
             key = f"why {words}"
-            if kind == "build" and key not in known and (why := _why(turn)):
+            if kind == "build" and key not in known and (why := _stated_reason(turn)):
                 known.add(key)
                 yield Lesson("command", f"`{words}`: “{why}”", why, turn.turn.id, key)
 
 
-def _why(turn: TurnEvidence) -> str:
-    """Return the first short sentence of the agent's words in `turn` that states a reason; empty if there is none."""
-    spoken = " ".join(folded(one.text) for one in statements(turn.lines.of_part("assistant")))
+def _stated_reason(turn: TurnEvidence) -> str:
+    """Return the agent's first short sentence in `turn` that gives a reason; empty if there is none."""
+    spoken = " ".join(in_one_line(one.text) for one in statements(turn.lines.of_part("assistant")))
     return next((one for one in sentences(spoken) if len(one) <= WHY_CHARACTERS and _WHY.search(one)), "")
 
 
 def _is_general(command: Command) -> bool:
-    """Return True for a short command outside a pipe that mentions no single file, folder or test."""
+    """Return True for a short command, not in a pipe, that names no single file, folder or test."""
     is_short = command.before in (";", "&&") and len(command.words) <= MOST_WORDS
-    return is_short and not any(_OF_ONE_WORK.search(word) for word in command.words)
+    return is_short and not any(_ONE_FILE_OR_TEST.search(word) for word in command.words)
 
 
 # Errors of checks.
 
 
 def failures(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield the lines of failed checks, each with the command after which the same check succeeded, if known."""
+    """Yield the error lines of failed checks; if the same check succeeded later, with the commands that helped."""
     # the last turn of a recovery is the success, all others are failures
     passed = {failed: line.turn_ids[-1] for line in recoveries(evidence) for failed in line.turn_ids[:-1]}
     for turn, call, outcome in evidence.ended_calls():
@@ -290,98 +303,94 @@ def failures(evidence: Evidence) -> Iterator[Lesson]:
         ending = f"; passed after {remedy} at {success}" if remedy else ""
         for line in turn.statements_of(turn.decisive_lines):
             if line.block == call.result_block and (subject := error_subject(line.text)):
-                words = folded(line.text)
-                text = f"`{words.replace('`', '')}` of {_shown(evidence, call)}{ending}"
+                words = in_one_line(line.text)
+                text = f"`{words.replace('`', '')}` of {_as_code(evidence, call)}{ending}"
                 yield Lesson("error", text, words, turn.turn.id, subject, success if remedy else "", lasting=False)
 
 
 def passes_again(failed: TurnEvidence, later: TurnEvidence) -> bool:
-    """Return True if a check (or else a program or tool) that failed in `failed` succeeds in `later`."""
+    """Return True if what failed in the turn `failed` succeeds in the turn `later`. That is a check of the same kind
+    (such as tests); if no check failed, the same program or tool."""
     ended = [call for _, call, outcome in later.ended_calls if outcome.status in ("passed", "done")]
-    return later.turn.number > failed.turn.number and any(map(_is_same, product(failed.failed_calls, ended)))
+    return later.turn.number > failed.turn.number and any(map(_are_alike, product(failed.failed_calls, ended)))
 
 
-def _is_same(pair: tuple[Call, Call]) -> bool:
-    """Return True if both calls run a check of one kind; if the first runs no check, one program or tool."""
+def _are_alike(pair: tuple[Call, Call]) -> bool:
+    """Return True if both calls run checks of one kind or, if the first is no check, the same program or tool."""
     first_kinds, second_kinds = map(set, map(check_kinds, pair))
-    first, second = ({one.words[0] for one in commands_in(call)} or {call.name} for call in pair)
-    return bool(first_kinds & second_kinds or (not first_kinds and first & second))
+    first_programs, second_programs = ({one.words[0] for one in commands_in(call)} or {call.name} for call in pair)
+    return bool(first_kinds & second_kinds or (not first_kinds and first_programs & second_programs))
 
 
-def _shown(evidence: Evidence, call: Call) -> str:
-    """Return the command of `call` as code, shortened, without options that only shorten its output."""
+def _as_code(evidence: Evidence, call: Call) -> str:
+    """Return the command of `call` as Markdown code, cut, without parts that only shorten its output (``| head``)."""
     bare = without_paging(call.subject)
     return f"`{shortened(evidence.shown(bare), COMMAND_CHARACTERS).replace('`', '')}`"
 
 
 def _remedy(evidence: Evidence, failed: TurnEvidence, passed: str) -> str:
-    """Return the commands that installed something between the turn `failed` and the turn with the id `passed`.
-
-    Empty if a file was changed between them, as that may be the cause of the success.
-    """
-    first, last = failed.turn.number, evidence.turns[passed].turn.number
-    ran: dict[str, None] = {}
+    """Return the commands that installed something between the turn `failed` and the turn with the id `passed`. Empty
+    if a file was changed between them, as that may be the cause of the success."""
+    first_turn, last_turn = failed.turn.number, evidence.turns[passed].turn.number
+    commands: dict[str, None] = {}
     for turn, call, outcome in evidence.ended_calls():
-        if first <= turn.turn.number <= last and outcome.status not in ("failed", "unanswered"):
+        if first_turn <= turn.turn.number <= last_turn and outcome.status not in ("failed", "unanswered"):
             if any(changed_paths(turn, call, outcome)):
                 return ""
-            ran |= {
-                f"`{' '.join(one.words)}`": None for one in commands_in(call) if _PROVIDES.intersection(one.words[:3])
+            commands |= {
+                f"`{' '.join(command.words)}`": None
+                for command in commands_in(call)
+                if _PROVIDES.intersection(command.words[:3])
             }
-    return ", ".join(ran)
+    return ", ".join(commands)
 
 
 # Published reasons.
 
 
 def reasons(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield a decision from each published message (commit, comment, answer in a review).
-
-    Its text is the first sentence with a reason, after the title if it is a commit. A sentence that is much like an
-    earlier one is left out.
-    """
+    """Yield a decision from each message that the agent published: a commit, a comment, an answer in a review. Its text
+    is the first sentence with a reason, after the commit's title. A sentence much like an earlier one is left out."""
     known: list[frozenset[str]] = []
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status in ("failed", "unanswered", "running") or outcome.refused:
             continue
-        for title, sentence in filter(None, map(_reasoned, _messages(call))):
+        for title, sentence in filter(None, map(_title_and_reason, _published_messages(call))):
             words = frozenset(sentence_key(sentence).split())
-            if not any(len(words & other) >= ALIKE * min(len(words), len(other)) for other in known):
+            if not any(len(words & known_words) >= ALIKE * min(len(words), len(known_words)) for known_words in known):
                 known.append(words)
                 text = _ESCAPED.sub(r"\1", f"{title}: “{sentence}”" if title else f"“{sentence}”")
                 yield Lesson("decision", text, sentence, turn.turn.id, sentence_key(title or sentence))
 
 
-def _messages(call: Call) -> Iterator[tuple[str, str]]:
+def _published_messages(call: Call) -> Iterator[tuple[str, str]]:
     """Yield title and body of each message that `call` publishes; only a commit has a title."""
     is_commit = any(one.starts("git", "commit") for one in commands_in(call))
-    if call.kind == "run" and (is_commit or any(map(_comments, commands_in(call)))):
+    if call.kind == "run" and (is_commit or any(map(_publishes_comment, commands_in(call)))):
         written = [one.text for one in documents(call.command)]
         for text in written or [match[1] or match[2] or "" for match in _QUOTED.finditer(call.command)]:
             title, _, body = text.partition("\n") if is_commit else ("", "", text)
-            yield folded(title), body
+            yield in_one_line(title), body
 
 
-def _comments(command: Command) -> bool:
+def _publishes_comment(command: Command) -> bool:
     """Return True for a command that publishes a comment: ``gh pr comment 7 --body …``, ``gh api …/replies``."""
     answers = command.starts("gh", "api") and any(word.endswith(("/replies", "/comments")) for word in command.words)
     return answers or (command.words[0] in ("gh", "glab") and command.words[2:3] == ("comment",))
 
 
-def _reasoned(message: tuple[str, str]) -> tuple[str, str] | None:
-    """Return the title of a `message` and its first sentence with a reason; None if it has no such sentence.
-
-    Without a title, the sentence must contain a name.
-    """
+def _title_and_reason(message: tuple[str, str]) -> tuple[str, str] | None:
+    """Return the title of a `message` (title and body), and the first sentence with a reason; None without one. If
+    there is no title, the sentence must contain a name, as it is not clear alone otherwise."""
     title, body = message
     for paragraph in re.split(r"\n\s*\n|\n(?=\s*[-*] |#)", body):
-        for sentence in filter(_is_reason, sentences(folded(paragraph))):
+        for sentence in filter(_is_reason, sentences(in_one_line(paragraph))):
             if title or specifics_of(sentence):
                 return title, sentence.removeprefix("- ")
     return None
 
 
 def _is_reason(sentence: str) -> bool:
-    """Return True for a sentence of fit length that states a reason, and not one about the present work."""
+    """Return True for a sentence of fit length that gives a reason and is not about the present work."""
     has_fit_length = len(sentence.split()) >= LEAST_REASON_WORDS and len(sentence) <= MOST_CHARACTERS
     return has_fit_length and bool(_GROUNDS.search(sentence)) and not _PASSING.search(sentence)

@@ -1,6 +1,6 @@
-"""Lessons: their kinds, the keys by which they are equal, and whether a conversation supports them.
+"""Lessons of a conversation: their kinds, when two are equal, and whether the conversation supports them.
 
-`by_rules` collects lessons from words and calls, `readers` from a model's answer.
+`by_rules` finds lessons by rules, `readers` in a model's answer.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from planner.reading.secrets import redact
 
 Kind = Literal["decision", "fact", "wish", "command", "error"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+"""Kinds of lessons."""
 
 LEAST_ERROR_WORDS = 3
-"""Fewest words of an error, not counting names and numbers: ``exit code 1`` is too common."""
+"""Fewest words of an error, besides names and numbers: ``exit code 1`` is too common to be recognized."""
 ERROR_CHARACTERS = 240
+"""Largest length of an error line in characters."""
 
 _WORD = re.compile(r"[^\W\d_]{4,}")
 _STEM_CHARACTERS = 6
@@ -27,54 +29,55 @@ _COMMON_TEXT = (
     "test tests than that them then there these this using want what when where which will with without would"
 )
 _COMMON = frozenset(word[:_STEM_CHARACTERS] for word in _COMMON_TEXT.split())
+"""Beginnings of words that are too common to show what a text is about."""
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+")
 _PLACE = re.compile(r"^\s*(?:\[[\w:.-]+\] )?(?:[\w./\\@-]+\.\w{1,5}[:(]\d+(?:[:,]\d+)*\)?:? *)?")
-"""Place of an error: ``[lint] a/b.go:12:3: ``."""
+"""Place at the beginning of an error: ``[lint] a/b.go:12:3: ``."""
 _QUOTED = re.compile(r"`[^`]*`|\"[^\"]*\"|'[^']*'")
 _IDENTIFIER = re.compile(r"\b[a-z]+[A-Z]\w*|\b[A-Z]\w+[A-Z]\w*")
-"""``getUser``, ``HTTPClient``; not ``User``."""
+"""Identifier with a capital inside: ``getUser``, ``HTTPClient``; not ``User``."""
 _NAME = re.compile(r"\A[^\d_/\\.]*+[\d_/\\.]\W*+\w")
-"""Word with a mark or digit before its last letter: ``a/b.go``, ``v1.2``; not ``done.``."""
+"""Word with a mark or digit before its last letter, such as a path or version: ``a/b.go``, ``v1.2``; not ``done.``."""
 _NUMBERED = re.compile(r"[/\d]")
-"""Part of a word that differs at another time: a path, a number, a time."""
+"""Character in a word that differs each time: a path, a number, a time."""
 _RULE = re.compile(r"\((?!typecheck)[a-z][a-z-]{3,30}\)\s*$|\b[A-Z]{1,4}\d{3,4}\b|\berror TS\d+")
-"""Rule of a linter: ``… is not checked (errcheck)``, ``E501``; not ``(typecheck)``."""
+"""Name of a linter's rule in its line: ``… is not checked (errcheck)``, ``E501``; not ``(typecheck)``."""
 _NO_ERROR = re.compile(
     r"exit(?:ed)? (?:with )?(?:code|status)|task failed|^\W*(?:\d+ )?(?:fail|failed|errors?)\W*$|<tool_use_error>", re.I
 )
-"""Line that reports only the fact of a failure, or an error of the agent's own tools."""
+"""Line that reports only that something failed, or an error of the agent's own tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """Something that one conversation shows and that later ones on the project can use."""
+    """Something that a conversation shows and that later conversations in the project can use."""
 
     kind: Kind
     text: str
-    """Text on one line, with the user's words in quotes."""
+    """Text in one line, for a person; the user's words are in quotes."""
     words: str
-    """Words of the turn that support the lesson, with single spaces: what the user or the agent wrote, or the error."""
+    """Literal words of the turn that prove the lesson: the user's, the agent's, or the error's."""
     turn: str
-    """Id of the turn with these words."""
+    """Id of the turn with these words (``t12``)."""
     subject: str
-    """Key that is equal for lessons on one matter: an error that comes back, or a decision that replaces another."""
+    """Key of its matter, by which an error that comes back, or a newer decision on the same matter, is recognized."""
     mended: str = ""
-    """Id of the turn that shows the error solved; empty if it is not solved, or no error."""
+    """Id of the turn in which the error is solved; empty if it is not solved, or no error."""
     lasting: bool = True
     """False for a lesson that counts only if another conversation shows it, too."""
     also: str = ""
-    """Id of another turn, with names that the first turn lacks; empty if it lacks none."""
+    """Id of another turn, with names in the text that the first turn lacks; empty if it lacks none."""
     is_long: bool = False
-    """True for words from a message that is too long to be typed, perhaps a form."""
+    """True if the words come from a message so long that it may be a form and not typed."""
 
 
 def sentence_key(text: str) -> str:
-    """Return the words of `text` as a key: in lower case, without punctuation."""
+    """Return the words of `text` in lower case and without punctuation, by which equal sentences are recognized."""
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 
 def sentences(text: str) -> list[str]:
-    """Return the sentences of a text on one line."""
+    """Return the sentences of `text`, which is in one line."""
     return _SENTENCE.split(text)
 
 
@@ -83,13 +86,13 @@ def beginnings(text: str) -> tuple[str, str]:
     return text, text[:1].lower() + text[1:]
 
 
-def stated(kind: Kind, claim: str, words: str) -> str:
-    """Return a lesson's text: the `claim`, then in quotes the `words` that support it; an error's words are code."""
+def claim_with_words(kind: Kind, claim: str, words: str) -> str:
+    """Return a lesson's text: the `claim`, then the `words` that prove it, in quotes, or as code for an error."""
     return f"{claim}: `{words.replace('`', '')}`" if kind == "error" else f"{claim}: “{words}”"
 
 
 def long_words(text: str) -> list[str]:
-    """Return the words of `text` that are long enough to be meaningful alone."""
+    """Return the words of `text` that have at least four letters."""
     return _WORD.findall(text)
 
 
@@ -98,14 +101,15 @@ def stems(text: str) -> set[str]:
     return {word[:_STEM_CHARACTERS].casefold() for word in long_words(text)} - _COMMON
 
 
-def folded(text: str) -> str:
-    """Return `text` on one line, with single spaces."""
+def in_one_line(text: str) -> str:
+    """Return `text` in one line, with single spaces."""
     return " ".join(text.split())
 
 
 def error_subject(text: str) -> str:
-    """Return the key of an error: its text without places and numbers, or a linter's rule; empty if too common."""
-    text = _PLACE.sub("", folded(text))
+    """Return the key by which an error is recognized when it comes back; empty if it is too common. That is its text
+    without places and numbers; of a linter's line also without names."""
+    text = _PLACE.sub("", in_one_line(text))
     if len(text) > ERROR_CHARACTERS:
         return ""
     rule = _RULE.search(text)
@@ -122,15 +126,15 @@ def _without_names(text: str) -> str:
 
 
 def is_plain(text: str) -> bool:
-    """Return True for text without secrets, invisible characters, and HTML comments such as the marks in our files."""
+    """Return True for text without secrets, invisible characters, and HTML comments, which mark lines in our files."""
     return text.isprintable() and "<!--" not in text and redact(text) == text
 
 
-def in_the_record(lesson: Lesson, evidence: Evidence) -> bool:
-    """Return True if the turn of `lesson` contains its words, and its text is plain (`is_plain`).
+def is_proven(lesson: Lesson, evidence: Evidence) -> bool:
+    """Return True if the turn of `lesson` contains its words, and the lesson's text is plain (`is_plain`).
 
     The words of a wish must be the user's, those of an error may be anywhere in the turn, and all others must be the
-    user's or the agent's. Secrets of the turn are redacted first.
+    user's or the agent's. Secrets of the turn are removed first.
     """
     turn = evidence.turns.get(lesson.turn)
     if turn is None or not lesson.words.strip() or not is_plain(lesson.text):
@@ -141,5 +145,5 @@ def in_the_record(lesson: Lesson, evidence: Evidence) -> bool:
 
 
 def is_quoted(words: str, text: str, evidence: Evidence) -> bool:
-    """Return True if `text` contains `words` literally, or if its paths are made relative to the project's root."""
-    return folded(words) in folded(text) or folded(words) in folded(evidence.shown(text))
+    """Return True if `text` contains `words`, literally or with paths made relative to the project's folder."""
+    return in_one_line(words) in in_one_line(text) or in_one_line(words) in in_one_line(evidence.shown(text))

@@ -1,8 +1,8 @@
-"""Chooses the lines to propose from the lessons of all conversations, and applies a model's review to them.
+"""Chooses the lines to propose to a person from the lessons of all conversations, and lets a model review them.
 
-A lesson is something one conversation shows; a line is the text that a person approves or deletes. Contradicting
-wishes are shown together. The model's answer is untrusted: it cannot add lines, each line keeps its quote and sources,
-and new words may contain only known names.
+A lesson is something that one conversation shows; a line is a text that a person approves or deletes. Wishes that
+contradict each other are shown together. The model's answer is untrusted: it cannot add lines, each line keeps its
+quote and sources, and new words may contain only known names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,16 @@ from hashlib import sha256
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from applier.learning.lesson import KINDS, Kind, Lesson, beginnings, folded, is_plain, sentence_key, stated
+from applier.learning.lesson import (
+    KINDS,
+    Kind,
+    Lesson,
+    beginnings,
+    claim_with_words,
+    in_one_line,
+    is_plain,
+    sentence_key,
+)
 from planner.evidence.grounding import NameIndex, invented
 from planner.evidence.turns import shortened
 
@@ -24,53 +33,57 @@ if TYPE_CHECKING:
     from planner.model.lessons import ReviewedLine
 
 FAILURE_DAYS, ENVIRONMENT_DAYS = 90, 30
-"""Days after which an error that did not come back expires; fewer for an error of the machine."""
+"""Days after which an error that did not come back expires; the second for an error that depends on the machine."""
 MOST_SOURCES = 3
-"""Largest number of sources of a line, the newest."""
+"""Largest number of sources named in a line, the newest."""
 FEWEST = 2
-"""Conversations needed for a repeated error, or for a wish that does not call itself lasting."""
+"""Number of conversations that must show an error, or a wish that does not call itself lasting."""
 ALIKE = 0.8
-"""Share of common words from which two wishes count as the same matter."""
+"""Share of common words from which two wishes count as wishes on the same matter."""
 REPLACES, CONTRADICTS = "replaces", "CONTRADICTS"
+"""Verbs in a line's note on another lesson."""
 REPLACED_CHARACTERS = 120
-"""Largest length of the words of the other lesson in a note on it."""
+"""Largest length of the other lesson's words in that note."""
 
 _ENVIRONMENT = re.compile(
     r"command not found|no such file|enoent|eacces|econn|permission denied|connection refused|not installed"
     r"|cannot find module|no module named|in use\b|certificate|could not resolve|timed? ?out|disk|version",
     re.I,
 )
-"""Error that depends on the machine or the month: ``biome: command not found``."""
+"""Words of an error that depends on the machine or the month: ``biome: command not found``."""
 _DENIES = re.compile(
     r"\b(?:never|not|no|don'?t|avoid|without|stop|no longer|instead of|isn'?t|shouldn'?t|won'?t)\b", re.I
 )
+"""Words that turn a wish into its opposite."""
 _WEIGHTLESS_TEXT = (
     "a an and always any be do don for forward from going i in instead is it longer more must never no not now of on "
     "please should t the to we you"
 )
 _WEIGHTLESS = frozenset(_WEIGHTLESS_TEXT.split())
+"""Words that do not show what a wish is about."""
 _CHANGES = re.compile(r"\b(?:no longer|from now on|instead|any ?more|going forward|now)\b", re.I)
-"""Words in a wish that replaces an earlier one."""
+"""Words in a wish that announce a change of an earlier one: ``no longer``, ``from now on``."""
 MOST_CANDIDATES = 200
-"""Largest number of new candidates in one question to the model, and of those that earlier reviews kept."""
+"""Largest number of new lines in one question to the model, and of lines that earlier reviews kept."""
 MOST_CHARACTERS = 400
 """Largest number of characters in a line's new words."""
 
 _DAY = re.compile(r", (\d{4}-\d\d-\d\d)\)$")
+"""Day at the end of a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Lesson with its conversation."""
+    """Lesson together with the conversation that shows it."""
 
     lesson: Lesson
     conversation: str
     day: str
     """Day on which the conversation ended; empty if unknown."""
     place: str = ""
-    """Digest of the history up to the turn, equal in all conversations that continue from this turn."""
+    """Digest of the conversation up to the turn, equal in all conversations that continue from this turn."""
     time: float = 0.0
-    """End of the conversation in seconds since the epoch, which orders conversations of one day."""
+    """End of the conversation in seconds since the epoch, to order conversations of one day."""
 
     @property
     def source(self) -> str:
@@ -79,7 +92,7 @@ class Heard:
 
     @property
     def sources(self) -> list[str]:
-        """References to the lesson's turn, and to its other turn if it has one (`Lesson.also`)."""
+        """References to the lesson's turn, and to its second turn if it has one (`Lesson.also`)."""
         return [self.source, *([f"{self.conversation}:{self.lesson.also}"] if self.lesson.also else [])]
 
 
@@ -90,13 +103,13 @@ class ProposedLine:
     kind: Kind
     text: str
     sources: tuple[Heard, ...]
-    """Lessons of the line: first the one with its text, then the others, newest first."""
+    """Lessons behind the line: first the one with its text, then the others, newest first."""
     replaced: tuple[str, ...] = ()
-    """Keys of the lines that this one replaces."""
+    """Keys of lines that this one replaces."""
 
     @property
     def key(self) -> str:
-        """Key of the line's subject, the same for all its texts, so that a deleted line stays deleted."""
+        """Key of the line's matter, the same for all its texts, so that a deleted line is not proposed again."""
         return sha256(f"{self.kind} {self.sources[0].lesson.subject}".encode()).hexdigest()[:16]
 
     @property
@@ -111,11 +124,11 @@ def _dated(source: str, day: str) -> str:
 
 
 def proposed_lines(heard: Sequence[Heard], today: date) -> list[ProposedLine]:
-    """Return a line for each subject worth proposing, by kind, newest first; expired errors are left out."""
+    """Return a line for each matter worth proposing, by kind, newest first, without expired errors."""
     by_subject: dict[tuple[str, str], list[Heard]] = defaultdict(list)
-    for one in sorted(_once(heard), key=_age, reverse=True):
+    for one in sorted(_without_repeats(heard), key=_age, reverse=True):
         by_subject[one.lesson.kind, one.lesson.subject].append(one)
-    lines = [_line(kind, same) for (kind, _), same in by_subject.items() if _is_worth(kind, same)]
+    lines = [_line_for(kind, same) for (kind, _), same in by_subject.items() if _is_worth_a_line(kind, same)]
     by_kind = {kind: [line for line in lines if line.kind == kind] for kind in KINDS}
     errors = [line for line in by_kind["error"] if not is_over(line.line, today)]
     wishes = _with_contradictions(by_kind["wish"])
@@ -123,61 +136,53 @@ def proposed_lines(heard: Sequence[Heard], today: date) -> list[ProposedLine]:
 
 
 def _age(heard: Heard) -> tuple[str, float, str, int]:
-    """Return a sort key, greater for newer lessons: day, time, conversation, turn; a lesson without a day is oldest."""
+    """Return a sort key that is greater for newer lessons: day, time, conversation, turn; without a day they are
+    oldest."""
     return heard.day, heard.time, heard.conversation, int(heard.lesson.turn[1:])
 
 
-def _once(heard: Sequence[Heard]) -> Iterable[Heard]:
-    """Return each lesson once, though several conversations may share the turn it comes from.
-
-    Of the same lessons, the oldest with a solution is returned, or else the oldest.
-    """
+def _without_repeats(heard: Sequence[Heard]) -> Iterable[Heard]:
+    """Return each lesson once, because several conversations may share the turn that it comes from. Of equal lessons,
+    the oldest with a solution is returned, or else the oldest."""
     # the last of the same lessons wins, so the oldest with a solution comes last
     in_order = sorted(heard, key=lambda one: (not one.lesson.mended, *_age(one)), reverse=True)
     return {(one.place or one.source, one.lesson.kind, one.lesson.words): one for one in in_order}.values()
 
 
-def _is_worth(kind: str, same: Sequence[Heard]) -> bool:
-    """Return True if the lessons `same`, all on one subject, are worth a line.
-
-    One of them must be lasting, or two conversations must show them. An error must also be solved. Other lessons must
-    not be repeated in long messages alone, which may be a form.
-    """
-    is_repeated = len({one.conversation for one in same}) >= FEWEST
-    lasts = is_repeated or any(one.lesson.lasting for one in same)
+def _is_worth_a_line(kind: str, same: Sequence[Heard]) -> bool:
+    """Return True if the lessons `same`, all on one matter, are worth a line. One of them must be lasting, or two
+    conversations must show them. An error must also be solved. Other lessons must not be repeated in long messages
+    alone, which may be a form."""
+    is_repeated = len({heard.conversation for heard in same}) >= FEWEST
+    is_lasting = is_repeated or any(heard.lesson.lasting for heard in same)
     if kind == "error":
-        return lasts and any(one.lesson.mended for one in same)
-    return lasts and not (is_repeated and all(one.lesson.is_long for one in same))
+        return is_lasting and any(heard.lesson.mended for heard in same)
+    return is_lasting and not (is_repeated and all(heard.lesson.is_long for heard in same))
 
 
-def _line(kind: str, same: Sequence[Heard]) -> ProposedLine:
-    """Return the line for the lessons `same`, all on one subject, newest first.
-
-    Its text is that of the newest solved lesson, or else of the newest. A decision has a note on an older one that it
-    replaces or contradicts.
-    """
-    best = next((one for one in same if one.lesson.mended), same[0])
-    alike = [one for one in same if kind == "error" or one.lesson.text == best.lesson.text]
-    others = {one.conversation: one for one in reversed(alike) if one.conversation != best.conversation}
+def _line_for(kind: str, same: Sequence[Heard]) -> ProposedLine:
+    """Return the line for the lessons `same`, all on one matter, newest first. Its text is that of the newest solved
+    lesson, or else of the newest. A decision has a note on an older one that it replaces or contradicts."""
+    best = next((heard for heard in same if heard.lesson.mended), same[0])
+    supporting = [heard for heard in same if kind == "error" or heard.lesson.text == best.lesson.text]
+    others = {heard.conversation: heard for heard in reversed(supporting) if heard.conversation != best.conversation}
     sources = (best, *reversed(others.values()))
     text = best.lesson.text
-    if kind == "decision" and (older := next((one for one in same if one.lesson.text != text), None)):
+    if kind == "decision" and (older := next((heard for heard in same if heard.lesson.text != text), None)):
         is_newer = older.conversation == best.conversation or (best.day and older.day)
         text += _note_on(REPLACES if is_newer else CONTRADICTS, older)
     return ProposedLine(best.lesson.kind, text, sources)
 
 
 def _note_on(verb: str, other: Heard) -> str:
-    """Return a note for the end of a line: that it replaces or contradicts (`verb`) the `other` lesson."""
+    """Return a note for the end of a line, that it replaces or contradicts (`verb`) the `other` lesson."""
     words = shortened(other.lesson.words, REPLACED_CHARACTERS)
     return f"; {verb} “{words}” ({_dated(other.source, other.day)})"
 
 
 def _with_contradictions(wishes: Sequence[ProposedLine]) -> list[ProposedLine]:
-    """Return `wishes`, which are sorted newest first, with a note on each contradiction between two of them.
-
-    The older wish is left out if the newer one announces a change and is of a later day.
-    """
+    """Return `wishes` (newest first) with a note on each contradiction between two of them. The older wish is left out
+    if the newer one announces a change and is of a later day."""
     lines = dict(enumerate(wishes))
     for new, old in combinations(range(len(wishes)), 2):
         if new not in lines or old not in lines or not _are_opposed(wishes[new], wishes[old]):
@@ -195,7 +200,7 @@ def _with_contradictions(wishes: Sequence[ProposedLine]) -> list[ProposedLine]:
 
 
 def _are_opposed(one: ProposedLine, other: ProposedLine) -> bool:
-    """Return True if two wishes have most words in common and only one of them is a denial."""
+    """Return True if two wishes have most words in common and only one of them contains a denial."""
     texts = [line.sources[0].lesson.words for line in (one, other)]
     words = [set(sentence_key(text).split()) - _WEIGHTLESS for text in texts]
     shared = len(words[0] & words[1]) / max(1, len(words[0] | words[1]))
@@ -203,7 +208,7 @@ def _are_opposed(one: ProposedLine, other: ProposedLine) -> bool:
 
 
 def is_over(line: str, today: date) -> bool:
-    """Return True if the `line` of an error has expired: it has no day, or the error has not come back for too long."""
+    """Return True if the `line` of an error has expired: it has no day, or the error has not come back for long."""
     match = _DAY.search(line)
     days = ENVIRONMENT_DAYS if _ENVIRONMENT.search(line) else FAILURE_DAYS
     return match is None or date.fromisoformat(match[1]) + timedelta(days=days) < today
@@ -211,27 +216,27 @@ def is_over(line: str, today: date) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Lines that a review joins to one."""
+    """Lines that a model joined to one line."""
 
     of: tuple[str, ...]
-    """Keys of the lines."""
+    """Keys of the joined lines."""
     text: str = ""
     """New words of the line; empty if it keeps the words of the first."""
     replaces: tuple[str, ...] = ()
     """Keys of older lines that the joined line replaces."""
 
     def line(self, known: Mapping[str, ProposedLine]) -> ProposedLine:
-        """Return the joined line, made from those of the group's lines that are `known` (lines by key)."""
+        """Return the joined line, made of those of its lines that are `known` (lines by key)."""
         first, *others = (known[key] for key in self.of if key in known)
-        text = stated(first.kind, self.text, first.sources[0].lesson.words) if self.text else first.text
+        text = claim_with_words(first.kind, self.text, first.sources[0].lesson.words) if self.text else first.text
         older = next((known[key].sources[0] for key in self.replaces if key in known), None)
         sources = (*first.sources, *(source for one in others for source in one.sources))
-        gone = (*first.replaced, *(one.key for one in others), *self.replaces)
-        return ProposedLine(first.kind, text + (_note_on(REPLACES, older) if older else ""), sources, gone)
+        replaced_keys = (*first.replaced, *(one.key for one in others), *self.replaces)
+        return ProposedLine(first.kind, text + (_note_on(REPLACES, older) if older else ""), sources, replaced_keys)
 
 
 class Candidate(NamedTuple):
-    """Line that a model reviews, with its group; a new line is alone in its group."""
+    """Line that a model reviews, with the group of lines it stands for; a new line is alone in its group."""
 
     group: Group
     line: ProposedLine
@@ -244,7 +249,7 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Review:
-    """A model's review of lines."""
+    """A model's choice among the proposed lines: which it kept, and which it joined."""
 
     groups: tuple[Group, ...] = ()
     """Lines that the model kept, alone or joined with others."""
@@ -253,17 +258,17 @@ class Review:
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Review:
-        """Return the review in a stored `state`."""
+        """Return the review in its stored form `state`."""
         groups = (Group(tuple(of), text, tuple(replaces)) for of, text, replaces in state.get("groups", ()))
         return cls(tuple(groups), frozenset(state.get("seen", ())))
 
     @property
     def state(self) -> dict[str, Any]:
-        """Stored form of the review."""
+        """Review as JSON data, to be stored."""
         return {"groups": [list(asdict(group).values()) for group in self.groups], "seen": sorted(self.seen)}
 
     def reviewed_lines(self, lines: Sequence[ProposedLine]) -> Iterator[Candidate]:
-        """Yield each kept group that has some of `lines`, with the joined line."""
+        """Yield each kept group that has some of `lines`, with its joined line."""
         known = {line.key: line for line in lines}
         for group in self.groups:
             if any(key in known for key in group.of):
@@ -274,10 +279,10 @@ class Review:
         return [line for line in lines if line.key not in self.seen]
 
     def grown(self, lines: Sequence[ProposedLine], ask: Callable[[str], Sequence[ReviewedLine]]) -> Review:
-        """Return this review extended by a model's review of new lines among `lines`.
+        """Return this review, extended by a model's review of the new lines among `lines`.
 
-        The model sees the oldest new lines and the newest kept ones, at most `MOST_CANDIDATES` of each. `ask` gets the
-        text of these candidates and returns the model's answer.
+        The model sees the oldest new lines and the newest kept ones, at most `MOST_CANDIDATES` of each. `ask` sends the
+        text of these candidates to the model and returns its answer.
         """
         reviewed = sorted(self.reviewed_lines(lines), key=lambda one: one.age)
         others, again = reviewed[:-MOST_CANDIDATES], reviewed[-MOST_CANDIDATES:]
@@ -291,9 +296,7 @@ class Review:
 
 def _text_of(shown: Mapping[str, Candidate], kept: Collection[Group]) -> str:
     """Return the candidates `shown`, by name, as text for the model: one a line, under their conversation and day.
-
-    `kept`: groups that an earlier review kept, which are marked.
-    """
+    `kept`: groups that an earlier review kept, which the text marks."""
     rows, heading = [], ""
     for name, (group, line) in shown.items():
         source = line.sources[0]
@@ -305,12 +308,9 @@ def _text_of(shown: Mapping[str, Candidate], kept: Collection[Group]) -> str:
 
 
 def _groups(answer: Sequence[ReviewedLine], shown: Mapping[str, Candidate], kept: Collection[Group]) -> list[Group]:
-    """Return the groups of a model's `answer` about the candidates `shown`, by name.
-
-    A candidate belongs to the first group that names it; unknown names are ignored. In a group, candidates of groups
-    that were `kept` come first. New words are accepted if candidates of the same conversations contain all their names;
-    otherwise the old words stay.
-    """
+    """Return the groups in a model's `answer` about the candidates `shown`, by name. A candidate belongs to the first
+    group that names it; unknown names are ignored. In a group, candidates of groups that were `kept` come first. New
+    words are accepted only if candidates of the same conversations contain all their names."""
     used = {name for one in answer for name in one.of}
     groups: list[Group] = []
     unused = dict(shown)
@@ -324,18 +324,19 @@ def _groups(answer: Sequence[ReviewedLine], shown: Mapping[str, Candidate], kept
             conversations = {source.conversation for member in members for source in member.line.sources}
             lines = (candidate.line for candidate in shown.values())
             supporting = [line.text for line in lines if line.sources[0].conversation in conversations]
-            text = folded(one.text)
+            text = in_one_line(one.text)
             text = text if text and _is_supported(text, supporting) else members[0].group.text
             groups.append(Group(tuple(_keys(members)), text, replaced))
     return groups
 
 
 def _keys(candidates: Iterable[Candidate]) -> Iterator[str]:
+    """Yield the keys of all lines for which the `candidates` stand."""
     return (key for candidate in candidates for key in candidate.group.of)
 
 
 def _is_supported(text: str, lines: Sequence[str]) -> bool:
-    """Return True if `text` has only names that are in `lines`, no hidden characters, and a fit length."""
+    """Return True if `text` contains only names from `lines`, no hidden characters, and is short enough."""
     source = NameIndex(lines)
     return (
         len(text) <= MOST_CHARACTERS and is_plain(text) and not all(invented(one, source) for one in beginnings(text))

@@ -1,7 +1,6 @@
-"""Readers of a conversation for lessons: the rules alone, or also a model, asked once for each conversation.
+"""Readers that find lessons in a conversation: the rules alone, or also a model, asked once for each conversation.
 
-Only lessons that the record supports count. A model's line is untrusted: the cited turn must contain its words and
-names.
+A model's lesson is untrusted: it counts only if the cited turn contains its words and names.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from applier.learning.lesson import (
     Kind,
     Lesson,
     beginnings,
+    claim_with_words,
     error_subject,
-    folded,
-    in_the_record,
+    in_one_line,
+    is_proven,
     is_quoted,
     sentence_key,
-    stated,
     stems,
 )
 from applier.learning.propose import MOST_CANDIDATES, ProposedLine, Review
@@ -49,20 +48,22 @@ if TYPE_CHECKING:
     from planner.model.lessons import LessonsModel, ReviewedLine, WrittenLesson
 
 WRITTEN_KINDS = frozenset({"decision", "fact", "wish", "error"})
+"""Kinds of lessons that a model may write."""
 MOST_CHARACTERS, MOST_LESSONS = 640, 12
-"""Largest number of characters in a line's text and words, and of lessons in one answer."""
+"""Largest number of characters in a lesson's text and words, and of lessons in one answer."""
 
 ALIKE = 0.5
-"""Share of a rule's words from which a model's line counts as a repetition."""
+"""Share of the words in a rule's lesson from which a model's lesson counts as a repetition of it."""
 
 
 class ReadLessons(NamedTuple):
-    """Result of reading one conversation."""
+    """Lessons of one conversation, and the cost of reading it."""
 
     lessons: list[Lesson]
     evidence: Evidence
+    """Facts that were read from the conversation."""
     usage: Usage
-    """Usage of the model."""
+    """Tokens that the model used; zero if rules read alone."""
 
 
 @dataclass(frozen=True)
@@ -78,16 +79,16 @@ class Reader:
         return self.model.name if self.model is not None else "rules"
 
     def estimated_cost(self, due: Sequence[FinishedConversation], known: Review, unseen: int) -> float:
-        """Return the highest cost in dollars of reading the conversations `due`, and of reviewing their lines and the
-        number `unseen` of other new lines. `known` is the present review."""
+        """Return the highest possible cost in dollars of reading the conversations `due` and reviewing their lines.
+        `known`: the present review. `unseen`: number of other new lines to be reviewed."""
         if self.model is None:
             return 0.0
-        each = sum(self.model.estimated_cost(one.tokens) for one in due)
-        return each + self.estimated_review_cost(known, unseen + MOST_LESSONS * len(due))
+        reading_cost = sum(self.model.estimated_cost(one.tokens) for one in due)
+        return reading_cost + self.estimated_review_cost(known, unseen + MOST_LESSONS * len(due))
 
     def estimated_review_cost(self, known: Review, unseen: int) -> float:
-        """Return the highest cost in dollars of reviewing the number `unseen` of new lines; each question also has the
-        newest lines that the review `known` keeps."""
+        """Return the highest possible cost in dollars of reviewing `unseen` new lines. Each question to the model also
+        has the newest lines that the review `known` keeps."""
         new_counts = [min(MOST_CANDIDATES, unseen - start) for start in range(0, unseen, MOST_CANDIDATES)]
         kept_count = min(MOST_CANDIDATES, len(known.groups) + unseen - new_counts[0]) if new_counts else 0
         return sum(self.model.estimated_review_cost(one + kept_count) for one in new_counts if self.model is not None)
@@ -97,7 +98,7 @@ class Reader:
         return self.model.price(usage) if self.model is not None else 0.0
 
     def read(self, conversation: FinishedConversation) -> ReadLessons:
-        """Return the lessons of a conversation, with its evidence and the usage of the model."""
+        """Return the lessons of a conversation, with the facts read from it and the tokens that the model used."""
         analysis = analyze_history(conversation.load(), TokenCounter.for_model(""))
         if self.model is None:
             return ReadLessons(lessons_of(analysis.evidence), analysis.evidence, Usage())
@@ -105,7 +106,7 @@ class Reader:
         return ReadLessons(with_written(answer, analysis.evidence), analysis.evidence, usage)
 
     def review(self, known: Review, lines: Sequence[ProposedLine]) -> tuple[Review, Usage]:
-        """Return the review `known`, extended by the model with new `lines`, and the usage of the model."""
+        """Return the review `known` extended to new `lines` by the model, and the tokens that the model used."""
         used = Usage()
 
         def ask(candidates: str) -> Sequence[ReviewedLine]:
@@ -117,32 +118,30 @@ class Reader:
 
 
 def lessons_of(evidence: Evidence) -> list[Lesson]:
-    """Return the lessons that rules read from a conversation and that the record supports, in order, each once."""
-    every = [one for read in (wishes, choices, reasons, check_commands, failures) for one in read(evidence)]
-    kept = {(one.kind, one.text): one for one in reversed(every) if in_the_record(one, evidence)}
+    """Return the lessons that rules find in a conversation and that it proves, in order, each once."""
+    found = [lesson for read in (wishes, choices, reasons, check_commands, failures) for lesson in read(evidence)]
+    kept = {(lesson.kind, lesson.text): lesson for lesson in reversed(found) if is_proven(lesson, evidence)}
     return list(reversed(kept.values()))
 
 
 def with_written(answer: Sequence[WrittenLesson], evidence: Evidence) -> list[Lesson]:
-    """Return the valid lessons of a model's `answer`, then those by rules that are commands or that it does not
-    cover."""
-    written = list(filter(None, (_checked(one, evidence) for one in answer[:MOST_LESSONS])))
+    """Return the valid lessons of a model's `answer`, then lessons by rules that it does not repeat. Commands by rules
+    always stay, because a model writes none."""
+    written = list(filter(None, (_valid_lesson(one, evidence) for one in answer[:MOST_LESSONS])))
     covered = [stems(f"{one.text} {one.words}") for one in written]
     return [*written, *(one for one in lessons_of(evidence) if one.kind == "command" or not _is_covered(one, covered))]
 
 
 def _is_covered(lesson: Lesson, covered: Sequence[set[str]]) -> bool:
-    """Return True if one of the sets of stems in `covered` has many stems of the lesson's text."""
+    """Return True if one of the sets of word stems in `covered` has many stems of the lesson's text."""
     wanted = stems(lesson.text)
     return any(len(wanted & words) >= max(1, ALIKE * len(wanted)) for words in covered)
 
 
-def _checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
-    """Return the lesson that a model has `written`; None if the record does not support it.
-
-    The turn must contain its words, and the conversation its names. The record must show that an error was solved.
-    """
-    text, words = folded(written.text), folded(written.words)
+def _valid_lesson(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
+    """Return the lesson that a model has `written`; None if the conversation does not prove it. The turn must contain
+    its words, and the conversation its names. If it claims that an error was solved, calls must show that."""
+    text, words = in_one_line(written.text), in_one_line(written.words)
     turn = evidence.turns.get(written.turn)
     if turn is None or written.kind not in WRITTEN_KINDS or not text or len(text) + len(words) > MOST_CHARACTERS:
         return None
@@ -151,29 +150,33 @@ def _checked(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
     missing = next((names for names in absent if all(map(evidence.names.holds, names))), None)
     if missing is None:
         return None
-    also = _holder(missing, turn, evidence) if missing else ""
+    also = _turn_with_names(missing, turn, evidence) if missing else ""
     if written.kind == "error":
-        subject = _failure(words, turn, evidence) if _is_shown_solved(written, turn, evidence) else ""
-        lesson = Lesson("error", stated("error", text, words), words, written.turn, subject, written.mended, also=also)
+        subject = _error_key(words, turn, evidence) if _is_shown_solved(written, turn, evidence) else ""
+        lesson = Lesson(
+            "error", claim_with_words("error", text, words), words, written.turn, subject, written.mended, also=also
+        )
     elif written.kind == "wish" and is_question(words):
         return None
     else:
         subject = sentence_key(written.about) or sentence_key(text)
         kind = cast("Kind", written.kind)
         lasts = kind != "wish" or turn.turn.kind == "user" or is_lasting(words)  # else the user refused one call
-        lesson = Lesson(kind, stated(kind, text, words), words, written.turn, subject, lasting=lasts, also=also)
-    return lesson if lesson.subject and in_the_record(lesson, evidence) else None
+        lesson = Lesson(
+            kind, claim_with_words(kind, text, words), words, written.turn, subject, lasting=lasts, also=also
+        )
+    return lesson if lesson.subject and is_proven(lesson, evidence) else None
 
 
-def _failure(words: str, turn: TurnEvidence, evidence: Evidence) -> str:
-    """Return the subject (`Lesson.subject`) of the error `words`; empty if no failed call of `turn` shows them."""
+def _error_key(words: str, turn: TurnEvidence, evidence: Evidence) -> str:
+    """Return the key of the error `words` (`error_subject`); empty if no failed call of `turn` shows them."""
     failed = "\n".join(call.text for call in turn.failed_calls)
     return error_subject(words) if is_quoted(words, failed, evidence) else ""
 
 
 def _is_shown_solved(written: WrittenLesson, turn: TurnEvidence, evidence: Evidence) -> bool:
-    """Return True if the check that failed in `turn` succeeds in the turn ``written.mended``, and the user or the agent
-    wrote the cause ``written.why`` by then."""
+    """Return True if the check that failed in `turn` succeeds in the turn ``written.mended``. By then, the user or the
+    agent must have written the cause ``written.why``."""
     mended, why = evidence.turns.get(written.mended), written.why
     if mended is None or not why.strip() or mended.failed_calls or not passes_again(turn, mended):
         return False
@@ -181,7 +184,7 @@ def _is_shown_solved(written: WrittenLesson, turn: TurnEvidence, evidence: Evide
     return any(is_quoted(why, join_lines(tuple(one.lines.of_sources("user", "agent"))), evidence) for one in between)
 
 
-def _holder(names: Sequence[str], turn: TurnEvidence, evidence: Evidence) -> str:
+def _turn_with_names(names: Sequence[str], turn: TurnEvidence, evidence: Evidence) -> str:
     """Return the id of the turn that contains most of `names`; of several, the nearest to `turn`."""
     nearest = sorted(evidence.turns.values(), key=lambda one: abs(one.turn.number - turn.turn.number))
     return max(nearest, key=lambda one: sum(map(one.names.holds, names))).turn.id
@@ -189,10 +192,8 @@ def _holder(names: Sequence[str], turn: TurnEvidence, evidence: Evidence) -> str
 
 @contextmanager
 def open_reader(planner: Any, model: str | None, prompts: Path | None) -> Iterator[Reader]:
-    """Yield the reader for `planner` and `model`, which the settings replace if they are missing.
-
-    A model reads the prompts in the folder `prompts`, or the packaged ones. Its connection is open during the block.
-    """
+    """Yield the reader for `planner` and `model`, which the settings decide if they are missing. A model reads the
+    prompts in the folder `prompts`, or the packaged ones. Its connection is open during the block."""
     settings = load_settings()
     planner, model = planner or settings.planner, model or settings.planner_model or None
     if not asks_model(planner, model):

@@ -1,6 +1,6 @@
 """Requests as the test server reads them, and its answers: as blocks, as an error, or as the events of a stream.
 
-Written from the API's documentation alone: it shares nothing with the code under test.
+Written from the API's documentation alone; it shares no code with the planner that it tests.
 """
 
 from __future__ import annotations
@@ -22,39 +22,40 @@ import imagesize  # type: ignore[import-untyped]
 Block = dict[str, Any]
 THINKING_TYPES = ("thinking", "redacted_thinking")
 ADAPTIVE_THINKING = (4, 6)
-"""First version of Claude with ``adaptive`` thinking and without prefill."""
+"""First version of Claude that has ``adaptive`` thinking and accepts no prefill (a begun answer)."""
 NO_SAMPLING = (4, 7)
 """First version that refuses ``temperature`` and forced tools."""
 SYSTEM_MESSAGES, LATE_SYSTEM_MESSAGES = (4, 8), (5, 5)
-"""First versions that take ``system`` messages inside the list: of most models; of Sonnet and Haiku."""
+"""First versions that accept ``system`` messages inside the list: of most models; of Sonnet and Haiku."""
 BOUND_THINKING = (5, 1)
-"""First version whose thinking is bound to its conversation."""
+"""First version that accepts its thinking only in the conversation in which it was written."""
 
 _VERSION = re.compile(r"^claude-[a-z]+-(\d{1,2})(?:-(\d{1,2}))?(?:-\d{8})?$")
-"""``claude-opus-4-6``, ``claude-sonnet-5-5-20260801``; not ``claude-3-5-haiku-20241022``."""
+"""Model's name with its version: ``claude-opus-4-6``, ``claude-sonnet-5-5-20260801``; not
+``claude-3-5-haiku-20241022``."""
 _LEADING_VERSION = re.compile(r"^claude-(\d)(?:-(\d))?-")
-"""``claude-3-5-haiku-20241022``."""
+"""Model's name that begins with its version: ``claude-3-5-haiku-20241022``."""
 _MARK = "cache_control"
 _PDF_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
-"""Page of a PDF: ``/Type /Page``; not the ``/Type /Pages`` that lists pages."""
+"""Page in a PDF file: ``/Type /Page``; not ``/Type /Pages``, which lists pages."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Reason for the API to answer 400, in the API's words."""
+    """Reason why the API would answer 400, in the API's words."""
 
     rule: int
-    """Number 1 to 25, as in the package's docstring; 0 for a body that is no request."""
+    """Number 1 to 25, as in the package's docstring; 0 for a body that is no request at all."""
     message: str
     status: int = 400
 
     def __str__(self) -> str:
-        """Return rule and message."""
+        """Return the rule's number and the message."""
         return f"rule {self.rule}: {self.message}"
 
 
 class RequestBlock(NamedTuple):
-    """Block of a message."""
+    """Block of a message in a request, with its position."""
 
     message: int
     """Index of the message in the list."""
@@ -64,7 +65,7 @@ class RequestBlock(NamedTuple):
 
 
 class MergedMessage(NamedTuple):
-    """Run of messages of one role, which the API reads as one message."""
+    """Neighbouring messages of one role, which the API reads as one message."""
 
     message: int
     """Index of the first of them in the list."""
@@ -82,7 +83,7 @@ class PromptPart(NamedTuple):
 
 @dataclass(frozen=True)
 class Request:
-    """Body of one request, with the settings in its headers."""
+    """Body of one request, with its headers."""
 
     body: Mapping[str, Any]
     headers: Mapping[str, str]
@@ -97,41 +98,41 @@ class Request:
 
     @cached_property
     def version(self) -> tuple[int, int]:
-        """Version of the model, such as ``(4, 5)``; a name without one is the newest."""
+        """Version of the model, such as ``(4, 5)``; a model without one counts as the newest."""
         match = _VERSION.match(self.model) or _LEADING_VERSION.match(self.model)
         return (int(match[1]), int(match[2] or 0)) if match else (99, 0)
 
     @property
     def takes_system_messages(self) -> bool:
-        """True if ``system`` messages may be inside the list; for Sonnet and Haiku from a later version."""
+        """True if the model accepts ``system`` messages inside the list."""
         is_late = "sonnet" in self.model or "haiku" in self.model
         return self.version >= (LATE_SYSTEM_MESSAGES if is_late else SYSTEM_MESSAGES)
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """Messages of the body, valid if `shape_problem` returns none."""
+        """Messages of the body; read them only if `shape_problem` is empty."""
         messages: list[dict[str, Any]] = self.body["messages"]
         return messages
 
     @property
     def prompt(self) -> str:
-        """Text of all its user messages."""
+        """Text of all user messages."""
         return "\n".join(str(block.get("text", "")) for _, _, block in self.blocks("user"))
 
     @cached_property
     def betas(self) -> frozenset[str]:
-        """Names in ``anthropic-beta``."""
+        """Names in the header ``anthropic-beta``."""
         return frozenset(name.strip() for name in self.headers.get("anthropic-beta", "").split(",") if name.strip())
 
     @property
     def thinking(self) -> Literal["off", "manual", "adaptive"]:
-        """Mode of thinking; off if the body does not mention it."""
+        """Mode of thinking; ``off`` if the body does not mention it."""
         kind = (self.body.get("thinking") or {}).get("type")
         return "manual" if kind == "enabled" else "adaptive" if kind == "adaptive" else "off"
 
     @property
     def drops_unbound_thinking(self) -> bool:
-        """True if the request asks the server to leave out thinking of another conversation instead of refusing it."""
+        """True if the API should leave out thinking of another conversation instead of refusing it."""
         binding = (self.body.get("thinking") or {}).get("block_binding") or {}
         return bool(binding.get("prefix_mismatch_behavior") == "drop_block")
 
@@ -163,7 +164,7 @@ class Request:
         return merged
 
     def parts(self) -> Iterator[PromptPart]:
-        """Yield the parts of the prompt in the API's order: tools (not deferred ones), system prompt and messages."""
+        """Yield the parts of the prompt in the API's order: tools (without deferred ones), system prompt, messages."""
         yield from (PromptPart("tools", tool) for tool in self.tools if not tool.get("defer_loading"))
         yield from (PromptPart("system prompt", block) for block in self.system)
         yield from (PromptPart(self.messages[at]["role"], block) for at, _, block in self.blocks())
@@ -175,13 +176,14 @@ class Request:
 
     @cached_property
     def bindings(self) -> dict[tuple[int, int], str]:
-        """Digests of everything before each block, by message and block index."""
+        """Digest of everything before each block, by the index of its message and its own."""
         places = [(at, index) for at, index, _ in self.blocks()]
         # one digest more than places: the last one also includes the last block
         return dict(zip(places, self.digests[-len(places) - 1 :], strict=False))
 
     def shape_problem(self) -> str:
-        """Return the problem of the shape of messages, system, tools or settings; empty if all are right."""
+        """Return the error text for a body of the wrong shape; empty if messages, system, tools and settings are
+        right."""
         messages = self.body.get("messages")
         if not isinstance(messages, list):
             return "messages: Field required" if messages is None else "messages: Input should be a valid list"
@@ -201,7 +203,8 @@ class Request:
 
 
 def _content_problem(content: object, *, typed: bool = True) -> str:
-    """Return the place and problem of a wrong block in `content`, or an empty text; `typed`: blocks need a type."""
+    """Return the place and problem of a wrong block in `content`; empty if all are right. `typed`: blocks need a
+    ``type``."""
     if isinstance(content, str):
         return ""
     if not isinstance(content, list):
@@ -227,7 +230,7 @@ def blocks_of(content: Any) -> list[Block]:
 
 
 def chained(digest: str, part: PromptPart) -> str:
-    """Return the digest of a prompt that begins with the prompt of this `digest` and ends with `part`."""
+    """Return the digest of a prompt that ends with `part`, where `digest` is that of everything before."""
     return hashlib.sha256(f"{digest}{part.owner}{canonical(part.block)}".encode()).hexdigest()
 
 
@@ -238,6 +241,7 @@ def canonical(block: Block) -> str:
 
 
 def _unmarked(value: object) -> object:
+    """Return `value` without cache marks at any depth."""
     if isinstance(value, dict):
         return {key: _unmarked(item) for key, item in value.items() if key != _MARK}
     if isinstance(value, list):
@@ -257,6 +261,7 @@ def pdf_pages(block: Block) -> int:
 
 
 def _data(block: Block) -> bytes:
+    """Return the bytes in the ``source`` of a block; none if it has another kind of source."""
     source = block.get("source") or {}
     try:
         return base64.b64decode(str(source.get("data", ""))) if source.get("type") == "base64" else b""
@@ -267,21 +272,22 @@ def _data(block: Block) -> bytes:
 # Answers of a script.
 
 Fault = Literal["", "hangs_up_at_once", "hangs_up", "half_an_event", "garbage", "stalls"]
+"""Fault of a connection that a test asks for."""
 _DELTA_CHARACTERS = 40
-"""Length of a stream's deltas, short enough that every text of a test comes in several."""
+"""Length of the pieces of a stream, so short that every text of a test comes in several."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Blocks of an assistant message; the server adds ids of calls and signatures of thinking."""
+    """Assistant message to send; the server adds ids of calls and signatures of thinking."""
 
     content: Sequence[Block] = ()
     stop_reason: str = ""
-    """Reason to stop; empty means ``tool_use`` if it calls a client tool, else ``end_turn``."""
+    """Reason why the answer ends; empty means ``tool_use`` if it calls a client tool, else ``end_turn``."""
     fault: Fault = ""
-    """Fault of the connection: it is closed at once or half way, an event is cut short, garbage is sent, or nothing."""
+    """Fault of the connection: closed at once or half way, an event cut short, garbage, or no answer at all."""
     hold: Callable[[], object] | None = None
-    """Function called once in the middle of a stream; the rest follows when it returns."""
+    """Function that is called once in the middle of a stream; the rest follows when it returns."""
     usage: Mapping[str, Any] = field(default_factory=dict)
     """Fields of ``usage`` to send instead of the counted input; ``output_tokens`` is as counted, unless it is here."""
     headers: tuple[tuple[str, str], ...] = ()
@@ -289,24 +295,24 @@ class Answer:
 
 @dataclass(frozen=True)
 class Failure:
-    """Error instead of an answer."""
+    """Error to send instead of an answer."""
 
     status: int
     kind: str
     message: str = ""
-    """Message; empty means `kind` in words."""
+    """Text of the error; empty means `kind` in words."""
     headers: tuple[tuple[str, str], ...] = (("retry-after", "0"), ("retry-after-ms", "1"))
-    """Headers that let a client retry at once."""
+    """Headers of the answer; these let a client retry at once."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the failure as the API sends it."""
+        """Return the error as the API sends it."""
         return {"type": "error", "error": {"type": self.kind, "message": self.message or self.kind.replace("_", " ")}}
 
 
 Reply = Answer | Failure | str | Sequence[Block]
 Script = Callable[[Request], Reply] | Sequence[Reply | Callable[[Request], Reply]] | Answer | Failure | str
-"""One reply to all requests, a function that returns the reply to a request, or a list of both in order. The last entry
-of a list answers all further requests."""
+"""Replies of the server: one to all requests, a function from a request to its reply, or a list of both in order. The
+last entry of a list answers all further requests."""
 
 
 def say(text: str) -> Block:
@@ -315,28 +321,28 @@ def say(text: str) -> Block:
 
 
 def use(name: str, call_id: str = "", **arguments: object) -> Block:
-    """Return a tool call; without an id the server adds one."""
+    """Return a call of the tool `name`; without an id the server adds one."""
     return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
 
 
 def refuse() -> Answer:
-    """Return a refusal of the model, which the API sends without text."""
+    """Return an answer in which the model refuses, which the API sends without text."""
     return Answer((), "refusal")
 
 
 def overloaded() -> Failure:
-    """Return error 529."""
+    """Return the error 529 (overloaded)."""
     return Failure(529, "overloaded_error", "Overloaded")
 
 
 def rate_limited() -> Failure:
-    """Return error 429."""
+    """Return the error 429 (too many requests)."""
     text = "This request would exceed your organization's rate limit"
     return Failure(429, "rate_limit_error", text)
 
 
 def events(message: Block) -> Iterator[Block]:
-    """Yield the events that stream `message`."""
+    """Yield the events by which the API streams `message`."""
     start = {**message, "content": [], "stop_reason": None, "usage": {**message["usage"], "output_tokens": 1}}
     yield {"type": "message_start", "message": start}
     yield {"type": "ping"}
@@ -351,7 +357,7 @@ def events(message: Block) -> Iterator[Block]:
 
 
 def _streamed(block: Block) -> tuple[Block, list[Block]]:
-    """Return a block as its stream opens it, and the deltas that complete it."""
+    """Return a block as its stream begins it, and the pieces that complete it."""
     if block["type"] in ("tool_use", "server_tool_use"):
         pieces = _pieces(json.dumps(block["input"]))
         return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
@@ -365,4 +371,5 @@ def _streamed(block: Block) -> tuple[Block, list[Block]]:
 
 
 def _pieces(text: str) -> list[str]:
+    """Return `text` in pieces of the length of a stream's events."""
     return [text[at : at + _DELTA_CHARACTERS] for at in range(0, len(text), _DELTA_CHARACTERS)]

@@ -1,7 +1,8 @@
-"""Judge of a request by all rules; this file defines those on thinking, 10 to 14, and on an edit of an earlier request.
+"""Judges a request by all rules of the API; this file has rules 10 to 14, on thinking (the model's reasoning).
 
-Thinking must return unchanged at its place. So the server signs each thinking block: the signature consists of the
-digest of its text and of the digest of the conversation before it. Any server can check it without memory.
+Thinking must be sent back unchanged and at its place. To check this without memory, the server signs each thinking
+    block:
+the signature has a digest of its text and a digest of the conversation before it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from applier.testing.judge_rules import RULES
 from applier.testing.prompt_cache import request_tokens
 
 MAX_BODY_BYTES = 32 * 2**20
+"""Size of the largest request."""
 _DIGEST = 64
 """Number of hex digits in each half of a signature."""
 
@@ -35,47 +37,47 @@ _DIGEST = 64
 def judge(
     request: Request, window_tokens: int | None = None, issued: Mapping[str, list[list[str]]] | None = None
 ) -> tuple[Refusal, ...]:
-    """Return the reasons for the API to refuse `request`, in order; with `window_tokens` also that it is too long.
-    `issued` is the thinking of the server's own answers, block by block, by the rest of the answer."""
+    """Return the reasons why the API would refuse `request`; with `window_tokens` also that it is too long. `issued`:
+    the thinking in the server's own answers, block by block, by the other content of the answer."""
     if problem := request.shape_problem():
         return (Refusal(0, problem),)
     if len(request.raw) > MAX_BODY_BYTES:
         return (Refusal(20, "Request exceeds the maximum size", 413),)
-    broken = [Refusal(number, message) for number, rule in _RULES for message in rule(request)]
-    broken += [Refusal(10, message) for message in _latest_thinking_is_whole(request, issued or {})]
-    if not broken and window_tokens is not None:
+    refusals = [Refusal(number, message) for number, rule in _RULES for message in rule(request)]
+    refusals += [Refusal(10, message) for message in _latest_thinking_is_whole(request, issued or {})]
+    if not refusals and window_tokens is not None:
         tokens = request_tokens(without_unbound_thinking(request))
         if tokens > window_tokens:
             return (Refusal(22, f"prompt is too long: {tokens} tokens > {window_tokens} maximum"),)
-    return tuple(broken)
+    return tuple(refusals)
 
 
 def judge_edit(before: Request, after: Request) -> tuple[Refusal, ...]:
-    """Return the refusals of blocks in `after` that were in `before`, if they or what they are bound to changed. Blocks
-    that were not in `before` are not judged. The rules are 10, 11, 14 and 23."""
+    """Return the reasons why the API would refuse a changed request, as far as the change `before` to `after` is the
+    cause. Only blocks that were in `before` are judged, by the rules 10, 11, 14 and 23."""
     thinking, rest = thinking_and_rest(_last_answer(before)[1])
     latest = _latest_thinking_is_whole(after, {rest: [thinking]})
     return (*(Refusal(10, message) for message in latest), *_sealed_blocks_are_unmodified(before, after))
 
 
 def _sealed_blocks_are_unmodified(before: Request, after: Request) -> Iterator[Refusal]:
-    """Check that blocks with a seal that `before` has, too, have the same text (rule 11) after the same conversation
-    (rule 14); a ``compaction`` block has to be the same altogether (rule 23)."""
-    known: dict[str, list[RequestBlock]] = {}
+    """Check that signed blocks of `before` have the same text (rule 11) and place (rule 14) in `after`. A
+    ``compaction`` block has to be the same altogether (rule 23)."""
+    blocks_by_seal: dict[str, list[RequestBlock]] = {}
     for placed in before.blocks():
-        known.setdefault(_seal(placed.block), []).append(placed)
-    binds = after.version >= BOUND_THINKING and not after.drops_unbound_thinking
+        blocks_by_seal.setdefault(_seal(placed.block), []).append(placed)
+    is_binding = after.version >= BOUND_THINKING and not after.drops_unbound_thinking
     for at, index, block in after.blocks():
         kind, place = block["type"], f"messages.{at}.content.{index}"
-        same = known.get(_seal(block), ()) if _seal(block) else ()
-        if not same:
+        earlier = blocks_by_seal.get(_seal(block), ()) if _seal(block) else ()
+        if not earlier:
             continue
-        if kind == "compaction" and all(block != one.block for one in same):
+        if kind == "compaction" and all(block != one.block for one in earlier):
             yield Refusal(23, f"{place}: the `compaction` block was changed")
-        if kind == "thinking" and all(block["thinking"] != one.block.get("thinking") for one in same):
+        if kind == "thinking" and all(block["thinking"] != one.block.get("thinking") for one in earlier):
             yield Refusal(11, f"{place}: Invalid `signature` in `thinking` block")
-        bindings = [before.bindings[one.message, one.position] for one in same]
-        if binds and kind in THINKING_TYPES and after.bindings[at, index] not in bindings:
+        bindings = [before.bindings[one.message, one.position] for one in earlier]
+        if is_binding and kind in THINKING_TYPES and after.bindings[at, index] not in bindings:
             yield Refusal(14, f"{place}: the block is bound to a different conversation")
 
 
@@ -94,8 +96,8 @@ def sealed(request: Request, content: list[Block]) -> list[Block]:
 
 
 def _sealed(block: Block, binding: str) -> Block:
-    """Return a thinking block with its signature, in redacted thinking at the end of its data; `binding` is the digest
-    of the conversation before it. Return any other block as it is."""
+    """Return a thinking block with its signature, and any other block as it is. `binding`: digest of the conversation
+    before it. Redacted thinking has the signature at the end of its data."""
     if block["type"] == "thinking":
         seal = _digest(block["thinking"]) + binding
         return {"type": "thinking", "thinking": block["thinking"], "signature": seal}
@@ -124,7 +126,7 @@ def thinking_and_rest(content: Sequence[Block]) -> tuple[list[str], str]:
 
 
 def _latest_thinking_is_whole(request: Request, issued: Mapping[str, list[list[str]]]) -> Iterator[str]:
-    """Check that the latest answer has all the thinking that was `issued` with it, or none."""
+    """Check that the latest answer has all the thinking with which it was sent, or none."""
     last, content = _last_answer(request)
     thinking, rest = thinking_and_rest(content)
     if thinking and thinking not in issued.get(rest, [thinking]):
@@ -135,7 +137,7 @@ def _latest_thinking_is_whole(request: Request, issued: Mapping[str, list[list[s
 
 
 def thinking_has_its_place(request: Request) -> Iterator[str]:
-    """Check that thinking is in assistant messages, never last, and first in a message with manual thinking."""
+    """Check that thinking is in assistant messages, never last, and first if it is manual."""
     merged = request.merged()
     for at, role, blocks in merged:
         kinds = [block["type"] in THINKING_TYPES for block in blocks]
@@ -153,7 +155,7 @@ def thinking_has_its_place(request: Request) -> Iterator[str]:
 
 
 def signatures_match_their_text(request: Request) -> Iterator[str]:
-    """Check that a signature matches its text."""
+    """Check that the text of each thinking block is the one that was signed."""
     for at, index, block in request.blocks("assistant"):
         if block["type"] in THINKING_TYPES:
             text, seal = _seal_of(block)
@@ -163,10 +165,10 @@ def signatures_match_their_text(request: Request) -> Iterator[str]:
 
 
 def manual_thinking_leads_the_last_calls(request: Request) -> Iterator[str]:
-    """Check that, with manual thinking, the last assistant turn with calls starts with thinking.
+    """Check that, with manual thinking, the last assistant turn with calls begins with thinking.
 
-    A run of calls and results is one assistant turn for the API: thinking before its first call is enough, as the model
-    thinks between calls only if asked to interleave.
+    The API reads a run of calls and results as one assistant turn. Thinking before its first call is enough, as the
+    model thinks between calls only if asked to.
     """
     last, content = _last_answer(request)
     calls = any(block["type"] == "tool_use" for block in content)
@@ -185,7 +187,7 @@ def manual_thinking_leads_the_last_calls(request: Request) -> Iterator[str]:
 
 
 def no_thinking_while_it_is_off(request: Request) -> Iterator[str]:
-    """Check that, with thinking off, the final assistant message contains none."""
+    """Check that, with thinking switched off, the last assistant message contains none."""
     last, content = _last_answer(request)
     if request.thinking == "off" and any(block["type"] in THINKING_TYPES for block in content):
         yield (
@@ -195,7 +197,7 @@ def no_thinking_while_it_is_off(request: Request) -> Iterator[str]:
 
 
 def thinking_is_bound_to_its_conversation(request: Request) -> Iterator[str]:
-    """Check that system, tools and every message before a thinking block are the same as when it was issued."""
+    """Check that everything before a thinking block is as it was when the block was written."""
     for at, index in [] if request.drops_unbound_thinking else _unbound(request):
         yield (
             f"messages.{at}.content.{index}: Invalid `signature` in `thinking` block. The block is bound to a "
@@ -204,7 +206,7 @@ def thinking_is_bound_to_its_conversation(request: Request) -> Iterator[str]:
 
 
 def without_unbound_thinking(request: Request) -> Request:
-    """Return `request` as the model sees it: if it asks for that, without thinking bound to another conversation."""
+    """Return `request` as the model sees it: without thinking of another conversation, if it asks for that."""
     gone = sorted(_unbound(request), reverse=True) if request.drops_unbound_thinking else ()
     if not gone:
         return request
@@ -216,7 +218,7 @@ def without_unbound_thinking(request: Request) -> Request:
 
 
 def _unbound(request: Request) -> Iterator[tuple[int, int]]:
-    """Yield message and block index of each thinking block bound to another conversation, if the model binds them."""
+    """Yield message and block index of each thinking block from another conversation, if the model checks that."""
     for at, index, block in request.blocks("assistant") if request.version >= BOUND_THINKING else ():
         if block["type"] in THINKING_TYPES and _seal_of(block)[1][_DIGEST:] != request.bindings[at, index]:
             yield at, index
@@ -231,11 +233,12 @@ def _last_answer(request: Request) -> tuple[int, list[Block]]:
 
 
 def _speaks(message: Block) -> bool:
+    """Return True for an assistant message with content."""
     return message["role"] == "assistant" and bool(message["content"])
 
 
 def _are_words(message: Block) -> bool:
-    """Return True for a user message without results, after which a new turn begins."""
+    """Return True for a user message without tool results, after which a new turn begins."""
     return message["role"] == "user" and all(block["type"] != "tool_result" for block in blocks_of(message["content"]))
 
 
@@ -247,4 +250,4 @@ _RULES = (
     (13, no_thinking_while_it_is_off),
     (14, thinking_is_bound_to_its_conversation),
 )
-"""All rules that need the request alone, each with its number."""
+"""All rules that need only the request, each with its number."""

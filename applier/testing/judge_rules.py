@@ -1,6 +1,6 @@
-"""All rules but those on thinking: on calls and results (1 to 9), and on the rest of a body (0 and 15 to 25).
+"""Rules of the API besides those on thinking: on calls and results (1 to 9), and on the rest of a body (0, 15 to 25).
 
-Each yields its refusals in the API's words.
+Each rule is a function that yields an error text, in the API's words, for each place where a request breaks it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from applier.testing.api_forms import (
 )
 
 _MAX_MARKS, _MAX_MEDIA, _MAX_MESSAGES = 4, 100, 100_000
-"""Most cache marks, images and document pages together, and messages of a request."""
+"""Largest number of cache marks, of images and document pages together, and of messages in a request."""
 _MANY_IMAGES, _MANY_IMAGES_PIXELS = 20, 2000
 """Number of images above which each has a largest width and height, and these in pixels."""
 _MARK = "cache_control"
 _SURROGATE = re.compile("[\ud800-\udfff]")
-"""Lone half of a surrogate pair, as ``json`` reads ``"\\ud83d"``; not a whole pair, which ``json`` reads as one
-character."""
+"""Lone half of a surrogate pair, as ``json`` reads ``"\\ud83d"``; ``json`` reads a whole pair as one character."""
 _REQUIRED = {
     "text": ("text",),
     "tool_use": ("id", "name", "input"),
@@ -45,28 +44,29 @@ _OPTIONAL = {
     "tool_use": ("caller", "toolset_name"),
     "tool_result": ("content", "is_error"),
 }
-"""Optional fields besides ``type`` and ``cache_control``."""
+"""Optional fields of blocks, besides ``type`` and ``cache_control``."""
 _SYSTEM_FIELDS = {
     "output_config": {"mid-conversation-output-config-2026-07-01", "per-turn-control-2026-07-01"},
     "clear_at": {"mid-conversation-system-clear-at-2026-08-21"},
 }
-"""Fields of a system message inside the list. Each needs one of its betas (``BetaSystemMessageParam`` in the SDK; the
-second beta of the first field is the name that Claude Code 2.1.330 sends)."""
+"""Fields of a system message inside the list. Each needs one of its betas. From ``BetaSystemMessageParam`` in the SDK;
+the second beta of the first field is the name that Claude Code 2.1.330 sends."""
 _TOOL_CHANGES, _TOOL_BETA = ("tool_addition", "tool_removal"), "mid-conversation-tool-changes-2026-07-01"
 _INLINE_TOOLS = "inline-tools-2026-09-15"
 _STRICT_API = "2026-10-21"
 """API version from which sampling parameters, documents of the assistant and citations of the user are refused."""
 _ID = re.compile(r"^[a-zA-Z0-9_-]+\Z")
-"""``toolu_01-a``; not ``toolu:01``, nor an empty one."""
+"""Valid id: ``toolu_01-a``; not ``toolu:01``, nor an empty one."""
 _ID_KEYS = {"tool_use": "id", "server_tool_use": "id", "mcp_tool_use": "id", "tool_result": "tool_use_id"}
+"""Field with the id of a call, for each type of block."""
 _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 
 
 def fields_are_known(request: Request) -> Iterator[str]:
     """Check that messages and blocks have the required fields, and no unknown ones."""
     for at, message in enumerate(request.messages):
-        own = _SYSTEM_FIELDS if message["role"] == "system" else {}
-        allowed = {name for name, betas in own.items() if betas & request.betas}
+        extra_fields = _SYSTEM_FIELDS if message["role"] == "system" else {}
+        allowed = {name for name, betas in extra_fields.items() if betas & request.betas}
         for key in sorted(message.keys() - {"role", "content", _MARK, *allowed}):
             yield f"messages.{at}.{key}: Extra inputs are not permitted"
     for at, index, block in request.blocks():
@@ -85,7 +85,7 @@ def fields_are_known(request: Request) -> Iterator[str]:
 
 
 def settings_suit_the_model(request: Request) -> Iterator[str]:
-    """Check that sampling, forced tools, the thinking mode and its budget suit this model."""
+    """Check that sampling, forced tools, and the mode and budget of thinking suit the model."""
     body = request.body
     if not isinstance(body.get("max_tokens"), int) or body["max_tokens"] < 1:
         yield "max_tokens: Field required"
@@ -107,8 +107,8 @@ def settings_suit_the_model(request: Request) -> Iterator[str]:
 
 
 def the_newest_version_is_stricter(request: Request) -> Iterator[str]:
-    """Check that, from API version 2026-10-21 on, no sampling is set, no document is the assistant's, and no text of
-    the user has citations."""
+    """Check the refusals that are new in API version 2026-10-21. There must be no sampling parameter, no document of
+    the assistant, and no citation in the user's text."""
     if request.headers.get("anthropic-version", "") < _STRICT_API:
         return
     for name in ("temperature", "top_p", "top_k"):
@@ -123,7 +123,7 @@ def the_newest_version_is_stricter(request: Request) -> Iterator[str]:
 
 
 def _own_texts(block: Block) -> Iterator[Block]:
-    """Return `block` if it is text, and the texts of search results in it."""
+    """Yield `block` if it is text, and the texts of search results inside it."""
     if block.get("type") == "text":
         yield block
     inner = block.get("content")
@@ -133,15 +133,15 @@ def _own_texts(block: Block) -> Iterator[Block]:
 
 
 def no_prefill(request: Request) -> Iterator[str]:
-    """Check that, on Claude 4.6 and later, the list does not end with an assistant message, except with one that paused
-    for its server tools."""
+    """Check that, on Claude 4.6 and later, the list does not end with an assistant message (a begun answer). An answer
+    that paused for its server tools is allowed."""
     content = _prefill(request)
     if content is not None and request.version >= ADAPTIVE_THINKING and not _is_paused(content):
         yield "This model does not support assistant message prefill. The conversation must end with a user message."
 
 
 def prefill_has_no_trailing_space(request: Request) -> Iterator[str]:
-    """Check that the text of a prefill does not end with white space."""
+    """Check that a begun answer at the end of the list does not end with white space."""
     content = _prefill(request)
     text = str(content[-1].get("text", "")) if content else ""
     if request.version < ADAPTIVE_THINKING and text != text.rstrip():
@@ -160,7 +160,7 @@ def texts_are_not_blank(request: Request) -> Iterator[str]:
 
 
 def marks_are_few_and_well_placed(request: Request) -> Iterator[str]:
-    """Check that there are at most four cache marks, none of them on thinking or empty text, and that marks of one hour
+    """Check that there are at most four cache marks, none of them on thinking or empty text. Marks of one hour must
     come before those of five minutes."""
     for at, message in enumerate(request.messages):
         if _MARK in message:
@@ -182,7 +182,7 @@ def marks_are_few_and_well_placed(request: Request) -> Iterator[str]:
 
 
 def system_messages_are_allowed(request: Request) -> Iterator[str]:
-    """Check that ``system`` messages go only to models that take them, after the user's and before the assistant's."""
+    """Check that ``system`` messages go only to models that accept them, between user and assistant."""
     before: Block = {"role": "", "content": ""}
     for at, message in enumerate(request.messages):
         role = message["role"]
@@ -201,7 +201,7 @@ def system_messages_are_allowed(request: Request) -> Iterator[str]:
 
 
 def media_are_few_and_small(request: Request) -> Iterator[str]:
-    """Check that there are at most 100 images and pages; of over 20 images none exceeds 2,000 pixels a side."""
+    """Check that there are at most 100 images and pages, and no large image among more than 20."""
     blocks = list(_all_blocks(request))
     images = [(place, block) for place, block in blocks if block.get("type") == "image"]
     pages = sum(pdf_pages(block) for _, block in blocks if block.get("type") == "document")
@@ -217,7 +217,7 @@ def media_are_few_and_small(request: Request) -> Iterator[str]:
 
 
 def text_is_unicode(request: Request) -> Iterator[str]:
-    """Check that there is no lone surrogate."""
+    """Check that no text has a lone surrogate (half of a character)."""
     for part in ("messages", "system", "tools"):
         if _SURROGATE.search(json.dumps(request.body.get(part), ensure_ascii=False)):
             yield f"{part}: The request body is not valid JSON: no low surrogate in string"
@@ -239,7 +239,7 @@ def compaction_blocks_lead(request: Request) -> Iterator[str]:
 
 
 def compaction_is_possible(request: Request) -> Iterator[str]:
-    """Check that no compaction is requested after an unanswered call, or on demand together with other settings."""
+    """Check that no compaction is requested after an unanswered call, or with settings that exclude it."""
     edits = (request.body.get("context_management") or {}).get("edits") or []
     calls = any(block["type"] == "tool_use" for block in _prefill(request) or ())
     on_demand = bool(request.body.get("compaction"))
@@ -262,7 +262,7 @@ def list_begins_with_the_user(request: Request) -> Iterator[str]:
 
 
 def _all_blocks(request: Request) -> Iterator[tuple[str, Block]]:
-    """Yield place and block of everything that may carry a cache mark, in the API's order. Content of a result comes
+    """Yield place and block of everything that may have a cache mark, in the API's order. The content of a result comes
     before the result."""
     yield from ((f"tools.{at}", tool) for at, tool in enumerate(request.tools))
     yield from ((f"system.{at}", block) for at, block in enumerate(request.system))
@@ -275,23 +275,25 @@ def _all_blocks(request: Request) -> Iterator[tuple[str, Block]]:
 
 
 def _prefill(request: Request) -> list[Block] | None:
-    """Return the last message's content if it is the assistant's."""
+    """Return the content of the last message if it is the assistant's; else None."""
     last = request.messages[-1] if request.messages else None
     return blocks_of(last["content"]) if last and last["role"] == "assistant" else None
 
 
 def _is_paused(content: list[Block]) -> bool:
-    """Return True for an assistant's content with running server tools (``pause_turn``)."""
+    """Return True for an assistant's content that ends with server tools which still run (``pause_turn``)."""
     kind = content[-1]["type"] if content else ""
     return kind in ("server_tool_use", "mcp_tool_use") or kind.endswith("_tool_result")
 
 
 def _lets_system_follow(message: Block) -> bool:
+    """Return True if a system message may follow `message`."""
     role = message["role"]
     return role == "user" or (role == "assistant" and _is_paused(blocks_of(message["content"])))
 
 
 def _ids(blocks: list[Block], kind: str) -> list[str]:
+    """Return the ids of the blocks of this `kind`."""
     return [str(block.get(_ID_KEYS[kind])) for block in blocks if block["type"] == kind]
 
 
@@ -327,7 +329,7 @@ def every_result_was_called(request: Request) -> Iterator[str]:
 
 
 def results_lead_their_message(request: Request) -> Iterator[str]:
-    """Check that results come first in a user message that answers calls."""
+    """Check that tool results come first in a user message."""
     for at, role, blocks in request.merged():
         kinds = [block["type"] == "tool_result" for block in blocks]
         if role == "user" and kinds != sorted(kinds, reverse=True):
@@ -338,13 +340,13 @@ def results_lead_their_message(request: Request) -> Iterator[str]:
 
 
 def one_result_per_call(request: Request) -> Iterator[str]:
-    """Check that there is exactly one result per id."""
+    """Check that no call has two results."""
     for place, call in _repeated(request, "tool_result"):
         yield f"{place}: each tool_use must have a single result. Found multiple `tool_result` blocks with id: {call}"
 
 
 def call_ids_are_unique(request: Request) -> Iterator[str]:
-    """Check that ids of calls are unique in the list."""
+    """Check that no two calls have the same id."""
     for place, _call in _repeated(request, "tool_use"):
         yield f"{place}: `tool_use` ids must be unique"
 
@@ -360,7 +362,7 @@ def _repeated(request: Request, kind: str) -> Iterator[tuple[str, str]]:
 
 
 def ids_match_the_pattern(request: Request) -> Iterator[str]:
-    """Check that ids are letters, digits, ``_`` and ``-``."""
+    """Check that ids consist of letters, digits, ``_`` and ``-``."""
     for at, index, block in request.blocks():
         key = _ID_KEYS.get(block["type"])
         if key and not _ID.match(str(block.get(key) or "")):
@@ -369,14 +371,14 @@ def ids_match_the_pattern(request: Request) -> Iterator[str]:
 
 
 def inputs_are_objects(request: Request) -> Iterator[str]:
-    """Check that the input of a call is an object."""
+    """Check that the input of a call is a JSON object."""
     for at, index, block in request.blocks():
         if block["type"] in _CALLS and not isinstance(block.get("input"), dict):
             yield f"messages.{at}.content.{index}.{block['type']}.input: Input should be a valid dictionary"
 
 
 def server_results_follow_their_calls(request: Request) -> Iterator[str]:
-    """Check that a server tool's result follows its ``server_tool_use`` in the same turn, also after a pause."""
+    """Check that a server tool's result follows its ``server_tool_use`` in the same turn."""
     for at, role, blocks in request.merged():
         opened: set[str] = set()
         waiting: set[str] = set()
@@ -421,4 +423,5 @@ RULES = (
     (8, inputs_are_objects),
     (9, server_results_follow_their_calls),
 )
-"""Rules with their numbers, in the order of the refusals. The API repairs itself what would break rule 4."""
+"""Rules with their numbers, in the order of the refusals. Rule 4 is missing, as the API itself repairs what breaks
+it."""

@@ -1,6 +1,6 @@
-"""`MessagesServer`: the Messages API on a loopback port, for tests of agents and of code that changes their requests.
+"""`MessagesServer`: a Messages API on a local port, for tests of agents and of code that changes their requests.
 
-Answers by a script, refuses what the API refuses, bills by prefix, and records everything.
+It answers from a script, refuses what the API refuses, bills as the prompt cache does, and records everything.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from applier.testing.judge import judge, sealed, thinking_and_rest, without_unbo
 from applier.testing.prompt_cache import PromptCache, PromptUsage, request_tokens, text_tokens
 
 _THOUGHT = "Request {number}: let me think about what is asked, what is known, and what to do next."
+"""Text of the thinking that the server adds to an answer."""
 _COUNT_PATH = "/v1/messages/count_tokens"
 
 
@@ -27,23 +28,25 @@ class Response(NamedTuple):
     body: Block
     """Message in the API's form, or error as JSON."""
     reply: Answer | Failure
-    """Reply of the script that it was made from; it decides status, headers and faults."""
+    """Reply of the script from which it was made; it decides status, headers and faults."""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """Request, and the answer or refusal that the server sent for it."""
+    """Request, with the answer or refusal that the server sent."""
 
     request: Request
     violations: tuple[Refusal, ...]
+    """Rules of the API that the request breaks."""
     usage: PromptUsage
+    """Billed tokens."""
     status: int
     content: tuple[Block, ...] = ()
     """Blocks of the answer; empty for a refusal."""
 
 
 class MessagesServer:
-    """A Messages API that keeps the rules; a context manager.
+    """Messages API for tests, which keeps the real API's rules; a context manager.
 
     ::
 
@@ -66,14 +69,14 @@ class MessagesServer:
         window_tokens: int = 200_000,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare the server, which opens its port when it is entered. `clock` decides when cached content expires."""
+        """Prepare the server; its port opens at ``with``. `clock` returns the time at which cached content expires."""
         self.window_tokens = window_tokens
         self.exchanges: list[Exchange] = []
-        """Requests for an answer, in order of arrival."""
+        """Requests for a message, with their answers, in order of arrival."""
         self.paths: list[tuple[str, str]] = []
-        """Method and path of everything that arrived."""
+        """Method and path of every request that arrived."""
         self.closing = threading.Event()
-        """Event that is set when the server stops, and ends answers that hang on purpose."""
+        """Event that is set when the server stops, to end answers that hang on purpose."""
         self._script = [script] if callable(script) or isinstance(script, Answer | Failure | str) else list(script)
         self._clock, self._replies = clock, 0
         self._cache = PromptCache()
@@ -89,7 +92,7 @@ class MessagesServer:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Stop."""
+        """Stop listening."""
         self.closing.set()
         self._server.shutdown()
         self._server.server_close()
@@ -102,17 +105,17 @@ class MessagesServer:
 
     @property
     def requests(self) -> list[Request]:
-        """Requests for an answer, in order of arrival."""
+        """Requests for a message, in order of arrival."""
         return [exchange.request for exchange in self.exchanges]
 
     @property
     def violations(self) -> list[Refusal]:
-        """Violations of all requests, in order."""
+        """Rules that requests broke, in order."""
         return [violation for exchange in self.exchanges for violation in exchange.violations]
 
     @property
     def bill(self) -> PromptUsage:
-        """Cost of all requests together; refused ones cost nothing."""
+        """Billed tokens of all requests together; refused ones cost nothing."""
         return sum((exchange.usage for exchange in self.exchanges), PromptUsage())
 
     def endpoint(self, path: str) -> Callable[[Request], Response] | None:
@@ -120,7 +123,7 @@ class MessagesServer:
         return self.reply if path == "/v1/messages" else None
 
     def streamed(self, answer: Block) -> list[str]:
-        """Return the lines that stream `answer`."""
+        """Return the lines by which `answer` is streamed."""
         return list(map(event_line, events(answer)))
 
     def count(self, request: Request) -> tuple[int, Block]:
@@ -158,9 +161,11 @@ class MessagesServer:
         form: Callable[[Block, Request], Block],
         charge: Callable[[int], PromptUsage],
     ) -> Response:
-        """Return the response to a request of another API, and record both. `violations` are the rules of that API that
-        the request breaks. `form` turns a message into that API's form. `charge` returns the usage to bill for a number
-        of output tokens."""
+        """Return the response to a request in another API's form, and record both.
+
+        `violations`: rules of that API that the request breaks. `form`: function that turns a message into that API's
+        form. `charge`: function that returns the billed tokens for a number of output tokens.
+        """
         with self._lock:
             reply = self._next(request, violations)
             if isinstance(reply, Failure):
@@ -171,12 +176,13 @@ class MessagesServer:
             return Response(form(self._message(request, content, "", usage, reply), request), reply)
 
     def _fail(self, request: Request, failure: Failure, violations: tuple[Refusal, ...]) -> Response:
+        """Record a request that gets an error, and return the error."""
         self.exchanges.append(Exchange(request, violations, PromptUsage(), failure.status))
         return Response(failure.as_json(), failure)
 
     def _next(self, request: Request, violations: Sequence[Refusal]) -> Answer | Failure:
-        """Return the script's next reply; instead a 400 for the first of `violations`, or a 500, which is not to be
-        retried, if the script raises an error."""
+        """Return the script's next reply, or a 400 for the first of `violations`. If the script raises an exception,
+        the reply is a 500 that clients do not retry."""
         if violations:
             return _refusal(violations[0])
         entry = self._script[min(self._replies, len(self._script) - 1)]
@@ -211,7 +217,7 @@ class MessagesServer:
     def _message(
         self, request: Request, content: list[Block], stop_reason: str, usage: PromptUsage, answer: Answer
     ) -> Block:
-        """Return the message of an answer in the API's form. If the script's `answer` has a ``usage``, it replaces the
+        """Return an answer as a message in the API's form. If the script's `answer` has a ``usage``, it replaces the
         counted input of `usage`."""
         billed = replace(PromptUsage(), output_tokens=usage.output_tokens) if answer.usage else usage
         return {
@@ -228,14 +234,15 @@ class MessagesServer:
 
 
 def _is_time_to_think(request: Request) -> bool:
-    """Return True if the answer begins with thinking. Manual thinking is only at the start of a turn, unless it is
-    interleaved."""
+    """Return True if the answer should begin with thinking. Manual thinking is only at the start of a turn, unless the
+    request allows it between calls."""
     if request.thinking != "manual" or "interleaved-thinking-2025-05-14" in request.betas:
         return request.thinking != "off"
     return all(block["type"] != "tool_result" for block in blocks_of(request.messages[-1]["content"]))
 
 
 def _refusal(violation: Refusal) -> Failure:
+    """Return the error that the API sends for a broken rule."""
     kind = "request_too_large" if violation.status == 413 else "invalid_request_error"
     return Failure(violation.status, kind, violation.message)
 
@@ -247,7 +254,7 @@ class _Server(ThreadingHTTPServer):
     api: MessagesServer
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore clients that give up."""
+        """Ignore clients that break off the connection."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -286,10 +293,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(reply_to(Request(body, headers, raw)), streamed=bool(body.get("stream")))
 
     def _refuse(self, failure: Failure) -> None:
+        """Send an error."""
         self._send(failure.status, failure.as_json())
 
     def _answer(self, response: Response, *, streamed: bool) -> None:
-        """Send a response, whole or as a stream, with the fault that the script wants."""
+        """Send a response, whole or as a stream, with the fault that the script asks for."""
         message, reply = response
         if isinstance(reply, Failure):
             self._send(reply.status, message, reply.headers)
@@ -304,7 +312,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, message, reply.headers, 0.5 if reply.fault else 1)  # a fault cuts the message in half
 
     def _stream(self, lines: list[str], answer: Answer) -> None:
-        """Send the events `lines`; half way call `Answer.hold`, then continue with the fault that the script wants."""
+        """Send the events `lines`; half way call `Answer.hold`, then continue with the fault that the script asks
+        for."""
         self._head(200, "text/event-stream; charset=utf-8", (("connection", "close"), *answer.headers))
         self.close_connection = True
         middle = len(lines) // 2
@@ -316,13 +325,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.writelines(map(str.encode, rest.get(answer.fault, [])))
 
     def _send(self, status: int, data: Block, headers: Sequence[tuple[str, str]] = (), share: float = 1) -> None:
-        """Send an answer as JSON, or a `share` of it."""
+        """Send `data` as JSON, or only a `share` of its bytes."""
         content = json.dumps(data).encode()
         self._head(status, "application/json", (("content-length", str(len(content))), *headers))
         if self.command != "HEAD":
             self.wfile.write(content[: int(len(content) * share)])
 
     def _head(self, status: int, content_type: str, headers: Sequence[tuple[str, str]]) -> None:
+        """Send status and headers."""
         self.send_response(status)
         number = f"req_{len(self.server.api.paths):06}"
         for name, value in (("content-type", content_type), ("request-id", number), *headers):
@@ -336,7 +346,7 @@ def event_line(event: Block) -> str:
 
 
 def _body(headers: Mapping[str, str], raw: bytes) -> dict[str, Any] | Failure:
-    """Return the body of a request, or the failure for a missing key or invalid JSON."""
+    """Return the body of a request, or the error for a missing key or invalid JSON."""
     if not (headers.get("x-api-key") or headers.get("authorization")):
         return Failure(401, "authentication_error", "x-api-key header is required")
     try:

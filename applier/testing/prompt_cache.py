@@ -1,4 +1,4 @@
-"""Provider's prompt cache and its bill: the tokens that were read, written and paid in full.
+"""Provider's prompt cache and its bill: how many tokens of a prompt are read from it, written to it, or paid in full.
 
 The prompt is cached up to each of its cache marks. A later request reads the longest cached part of its own prompt that
 ends at one of its marks or at most 20 blocks before one.
@@ -17,19 +17,22 @@ from typing import Any
 from applier.testing.api_forms import Block, PromptPart, Request, blocks_of, canonical, image_pixels
 
 CACHE_READ_PRICES = (0.1, 0.05, 0.025)
-"""Prices of a token read from the cache, in uncached input tokens: of most models, Opus 5.5, Fable 5.1."""
+"""Prices of a token read from the cache, in uncached tokens: of most models, Opus 5.5, Fable 5.1."""
 _WRITE_PRICES = {"5m": 1.25, "1h": 2.0}
-"""Prices of a token written to the cache, in uncached input tokens, by lifetime."""
+"""Prices of a token written to the cache, in uncached tokens, by lifetime."""
 _SECONDS = {"5m": 300.0, "1h": 3600.0}
+"""Lifetimes of cached content in seconds."""
 _LOOK_BACK_BLOCKS = 20
+"""Number of blocks before a mark in which a cached part may end."""
 _BYTES_PER_TOKEN = 2.6
 """Bytes of UTF-8 text in a token: for current Claude models 1.7 (code and logs) to 3."""
 _BLOCK_TOKENS = 4
+"""Tokens of a block besides its content."""
 _PIXELS_PER_TOKEN, _MAX_IMAGE_TOKENS = 750, 1600
 _SETTINGS = ("thinking", "tool_choice", "output_config")
-"""Settings whose change invalidates cached messages, but not cached tools and system."""
+"""Settings whose change invalidates cached messages, but not cached tools and system prompt."""
 _Key = tuple[str, str, str]
-"""Model, settings and digest of a cached part of a prompt."""
+"""Key of a cached part of a prompt: model, settings and digest."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class PromptUsage:
 
     @property
     def prompt_tokens(self) -> int:
-        """Number of all input tokens."""
+        """Number of all input tokens, cached or not."""
         return self.input_tokens + self.cache_read_input_tokens + self.written_5m + self.written_1h
 
     def __add__(self, other: PromptUsage) -> PromptUsage:
@@ -52,7 +55,7 @@ class PromptUsage:
         return PromptUsage(*map(add, astuple(self), astuple(other)))
 
     def cost(self, read_price: float = CACHE_READ_PRICES[0]) -> float:
-        """Return the cost of the input in uncached input tokens."""
+        """Return the price of the input in units of one uncached token; a cached token costs `read_price`."""
         written = self.written_5m * _WRITE_PRICES["5m"] + self.written_1h * _WRITE_PRICES["1h"]
         return self.input_tokens + self.cache_read_input_tokens * read_price + written
 
@@ -71,67 +74,69 @@ class PromptUsage:
 
 
 class PromptCache:
-    """Cached parts of prompts, each with the time when it expires."""
+    """Simulated prompt cache: parts of prompts, each with the time when it expires."""
 
     def __init__(self) -> None:
-        """Begin empty."""
+        """Begin with nothing cached."""
         self._until: dict[_Key, float] = {}
 
     def charge(self, request: Request, now: float) -> PromptUsage:
         """Return the billed input tokens of `request` at the time `now`, and cache its prompt up to each mark."""
         keys, tokens, marks = list(_keys(request)), list(accumulate(map(_tokens, request.parts()))), _marks(request)
-        near = {at for mark in marks for at in range(max(0, mark - _LOOK_BACK_BLOCKS + 1), mark + 1)}
-        read_at = max((at for at in near if self._until.get(keys[at], -math.inf) >= now), default=None)
-        read = done = 0 if read_at is None else tokens[read_at]
+        readable_ends = {at for mark in marks for at in range(max(0, mark - _LOOK_BACK_BLOCKS + 1), mark + 1)}
+        read_at = max((at for at in readable_ends if self._until.get(keys[at], -math.inf) >= now), default=None)
+        read_tokens = paid_tokens = 0 if read_at is None else tokens[read_at]
         written = dict.fromkeys(_SECONDS, 0)
         for mark, lifetime in marks.items():
             if tokens[mark] < _cacheable_tokens(request):
                 continue
             self._until[keys[mark]] = now + _SECONDS[lifetime]
-            written[lifetime] += max(0, tokens[mark] - done)
-            done = max(done, tokens[mark])
+            written[lifetime] += max(0, tokens[mark] - paid_tokens)
+            paid_tokens = max(paid_tokens, tokens[mark])
         if read_at is not None:
             self._until[keys[read_at]] = max(self._until[keys[read_at]], now + _SECONDS["5m"])
-        return PromptUsage(sum(tokens[-1:]) - done, read, written["5m"], written["1h"])
+        return PromptUsage(sum(tokens[-1:]) - paid_tokens, read_tokens, written["5m"], written["1h"])
 
 
 def request_tokens(request: Request) -> int:
-    """Return the tokens of the prompt of `request`."""
+    """Return the number of tokens in the prompt of `request`."""
     return sum(map(_tokens, request.parts()))
 
 
 def _cacheable_tokens(request: Request) -> int:
-    """Return the length of the shortest prompt that is cached: of the API's steps from 512 to 4,096, two are used."""
+    """Return the length of the shortest prompt that is cached; two of the API's steps from 512 to 4,096 are used."""
     return 4096 if "haiku" in request.model or (4, 5) <= request.version < (4, 8) else 1024
 
 
 def _keys(request: Request) -> Iterator[_Key]:
-    """Yield a key of the prompt up to and including each part."""
+    """Yield a key for the prompt up to and including each part."""
     settings = json.dumps([request.body.get(name) for name in _SETTINGS])
     for (role, _), digest in zip(request.parts(), request.digests[1:], strict=True):
         yield request.model, "" if role in ("tools", "system prompt") else settings, digest
 
 
 def _marks(request: Request) -> dict[int, str]:
-    """Return the lifetimes of the marks (``5m`` or ``1h``) by the index of the part. A mark of the whole request is on
-    the last part."""
+    """Return the lifetime (``5m`` or ``1h``) of each cache mark, by the index of its part. A mark of the whole request
+    counts at the last part."""
     marks = [_mark(block) for _, block in request.parts()]
     marks[-1:] = [mark or request.body.get("cache_control") for mark in marks[-1:]]
     return {at: "1h" if mark.get("ttl") == "1h" else "5m" for at, mark in enumerate(marks) if mark}
 
 
 def _mark(block: Block) -> Mapping[str, Any] | None:
-    """Return the cache mark of a block, or of something in its content."""
+    """Return the cache mark of a block, or of something in its content; None without one."""
     inner = block.get("content")
     marked = [block, *(inner if isinstance(inner, list) else ())]
     return next((one["cache_control"] for one in marked if one.get("cache_control")), None)
 
 
 def _tokens(part: PromptPart) -> int:
+    """Return the tokens of a part of the prompt."""
     return _BLOCK_TOKENS + _content_tokens(part.block)
 
 
 def _content_tokens(block: Block) -> int:
+    """Return the tokens of a block's content: of an image by its pixels, else by the length of its text."""
     if block.get("type") == "image":
         pixels = math.prod(image_pixels(block) or (_MAX_IMAGE_TOKENS, _PIXELS_PER_TOKEN))
         return min(_MAX_IMAGE_TOKENS, math.ceil(pixels / _PIXELS_PER_TOKEN))
@@ -143,5 +148,5 @@ def _content_tokens(block: Block) -> int:
 
 
 def text_tokens(text: str) -> int:
-    """Return the tokens of `text`."""
+    """Return the estimated number of tokens in `text`."""
     return math.ceil(len(text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN)

@@ -1,8 +1,8 @@
-"""`PageServer`, which serves a page on a port of this machine to one browser, until that ends it.
+"""Server of a page on a port of this machine, for one browser, until the page ends it.
 
 Only the browser that opened the printed link may use the page: the token in the link works once and gives a key that
 the page sends with each request. Other hosts, other sites' pages and plain forms are refused, and every answer has a
-policy under which no text of a transcript can run.
+policy by which the browser runs no text of a transcript as a script.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from planner.errors import CompactorError
 
 HOST = "127.0.0.1"
 KEY_HEADER = "x-compactor-key"
+"""Header in which the page sends its key."""
 PROTECTED = "/api/"
-"""Path below which every request needs the key; other files of the page contain nothing of a transcript."""
+"""Path below which every request needs the key; the other files contain nothing of a transcript."""
 OPENING = "/api/open"
-"""Path that exchanges the token for the key."""
+"""Path that exchanges the token in the link for the key."""
 MAX_BODY_BYTES = 8 * 2**20
-"""Largest body; a revision of 100,000 turns and a brief is smaller."""
+"""Size of the largest request; a person's changes to 100,000 turns and a brief are smaller."""
 STOP_SECONDS = 2
-"""Time for running answers after the end."""
+"""Time that unfinished answers have after the end."""
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 _HEADERS = {
     "content-security-policy": (
@@ -52,15 +53,16 @@ _HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
+"""Headers of every answer, by which a browser refuses foreign scripts, frames and requests."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class PageServer(AppServer):
-    """Server of one page, which the page can end."""
+    """Server of one page, which a button on the page can end."""
 
     def __init__(self, content: ReviewPage | Mapping[str, Any]) -> None:
-        """Open a free port without answering yet; `content` is a review, or a session's report as JSON data."""
+        """Open a free port, without answering yet. `content`: a plan to review, or a session's report as JSON data."""
         listening = socket.create_server((HOST, 0))
         self.port: int = listening.getsockname()[1]
         self._token, self._key = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
@@ -76,26 +78,28 @@ class PageServer(AppServer):
 
     @property
     def link(self) -> str:
-        """Link that opens the page once; the token is in the fragment, which no log and no other site receives."""
+        """Link that opens the page once. Its token is in the part after ``#``, which no log and no other site
+        receives."""
         return f"http://{HOST}:{self.port}/#{self._token}"
 
     async def _open(self, request: Request) -> Response:
-        """Exchange the token in `request` for the key, once."""
+        """Give the key to the page that sends the token, but only once."""
         try:
             token = str(json.loads(await request.body())["token"])
         except (ValueError, RecursionError, TypeError, LookupError):
             return _refusal(400, "expected JSON with a token")
-        if self._is_opened or not _matches(token, self._token):
+        if self._is_opened or not _is_secret(token, self._token):
             return _refusal(401, "this link was used before, or is another command's: run the command again")
         self._is_opened = True
         return _answer({"key": self._key})
 
     async def _finish(self, _request: Request) -> Response:
+        """End the server."""
         self.stop()
         return _answer({})
 
     async def _guard(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
-        """Refuse a request with a problem and pass on any other; add the headers with the page's policy to the
+        """Refuse a request that `_problem` objects to, pass on any other, and add the security headers to the
         answer."""
         problem = self._problem(request)
         answer = _refusal(*problem) if problem else await call_next(request)
@@ -103,8 +107,8 @@ class PageServer(AppServer):
         return answer
 
     def _problem(self, request: Request) -> tuple[int, str] | None:
-        """Return the status and text of a refusal if `request` is not from this page in its browser, or has a body of
-        another type or size; None if it is accepted."""
+        """Return the status and text of the refusal of a request that is not from this page in its browser. Requests
+        with a body of another type or size are refused, too; None if the request is accepted."""
         headers, path = request.headers, request.url.path
         host, is_post = headers.get("host", ""), request.method == "POST"
         if host not in (f"{HOST}:{self.port}", f"localhost:{self.port}"):
@@ -114,7 +118,7 @@ class PageServer(AppServer):
             return 403, "requests of other sites' pages are refused"
         if not path.startswith(PROTECTED):
             return None
-        if path != OPENING and not _matches(headers.get(KEY_HEADER, ""), self._key):
+        if path != OPENING and not _is_secret(headers.get(KEY_HEADER, ""), self._key):
             return 401, "this page was not opened by the link that the command printed"
         if is_post and headers.get("content-type", "").split(";")[0] != "application/json":
             return 415, "expected application/json"
@@ -124,12 +128,13 @@ class PageServer(AppServer):
         return None
 
 
-def _matches(text: str, secret: str) -> bool:
+def _is_secret(text: str, secret: str) -> bool:
+    """Return True if `text` is the secret, in a time that does not show how much of it is right."""
     return hmac.compare_digest(text.encode("utf-8", "replace"), secret.encode())
 
 
 def _file_routes(page: str) -> Iterator[Route]:
-    """Yield the routes of the files that ship with the package; ``/`` is the file of `page`."""
+    """Yield the addresses of the files that ship with the package; ``/`` is the file of `page`."""
     folder = importlib.resources.files("applier.web").joinpath("static")
     files = {file.name: file.read_bytes() for file in folder.iterdir()}
 
@@ -144,21 +149,21 @@ def _file_routes(page: str) -> Iterator[Route]:
 
 
 def _content_routes(content: ReviewPage | Mapping[str, Any]) -> Iterator[Route]:
-    """Yield the routes of a review's data and actions, or of a session's report."""
+    """Yield the addresses of a review's data and actions, or of a session's report."""
     if isinstance(content, ReviewPage):
-        yield Route("/api/review", _shows(content.page))
-        yield Route("/api/turns/{turn_id}", _shows(content.lines))
+        yield Route("/api/review", _data_endpoint(content.page))
+        yield Route("/api/turns/{turn_id}", _data_endpoint(content.lines))
         for work in (content.check, content.view, content.save, content.apply):
-            yield Route(f"/api/{work.__name__}", _with_body(Revision, work), methods=["POST"])
-        yield Route("/api/search", _with_body(Search, content.search), methods=["POST"])
-        yield Route("/api/replan", _with_body(Replan, content.replan), methods=["POST"])
+            yield Route(f"/api/{work.__name__}", _action_endpoint(Revision, work), methods=["POST"])
+        yield Route("/api/search", _action_endpoint(Search, content.search), methods=["POST"])
+        yield Route("/api/replan", _action_endpoint(Replan, content.replan), methods=["POST"])
     else:
-        yield Route("/api/report", _shows(lambda: content))
+        yield Route("/api/report", _data_endpoint(lambda: content))
 
 
-def _shows(work: Callable[..., Mapping[str, Any] | None]) -> Endpoint:
-    """Return an endpoint that answers with the result of `work` for the path's parameters; if that is None, with
-    404."""
+def _data_endpoint(work: Callable[..., Mapping[str, Any] | None]) -> Endpoint:
+    """Return a handler that answers a request with the result of `work` for the path's parameters; 404 if that is
+    None."""
 
     async def endpoint(request: Request) -> Response:
         value = await anyio.to_thread.run_sync(partial(work, **request.path_params))
@@ -167,11 +172,9 @@ def _shows(work: Callable[..., Mapping[str, Any] | None]) -> Endpoint:
     return endpoint
 
 
-def _with_body(form: type[BaseModel], work: Callable[[Any], Mapping[str, Any]]) -> Endpoint:
-    """Return an endpoint that reads the body as a `form`, and answers with the result of `work` for it.
-
-    A body that is not valid is answered by 400, an error of `work` by 409.
-    """
+def _action_endpoint(form: type[BaseModel], work: Callable[[Any], Mapping[str, Any]]) -> Endpoint:
+    """Return a handler that checks the body of a request against `form`, and answers with the result of `work`. A body
+    that is not valid is answered by 400, an error of `work` by 409."""
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -193,7 +196,7 @@ def _refusal(status: int, problem: str) -> Response:
 
 
 def _answer(value: Mapping[str, Any]) -> Response:
-    """Return `value` as ASCII JSON, with NaN and infinity as texts, since browsers do not read them."""
+    """Return `value` as JSON, with NaN and infinity as strings, because browsers do not read them as numbers."""
     text = json.dumps(value)
     text = json.dumps(json.loads(text, parse_constant=str)) if "NaN" in text or "Infinity" in text else text
     return Response(text, media_type="application/json")

@@ -1,6 +1,6 @@
-"""Review of a plan for a page in a browser, as JSON data.
+"""Review of a plan by a person in a browser: the page's data and actions, as JSON.
 
-The page sends a person's whole revision with each request, so an answer depends only on that and on the plan. Only the
+The page sends all changes of the person with each request, so an answer depends only on them and on the plan. Only the
 functions passed in write files.
 """
 
@@ -26,34 +26,34 @@ from planner.reading.secrets import redact
 MOST_WORD_LINES = 12
 """Largest number of lines of the user's words in one turn."""
 _WORDS = ("turns", "failed", "findings", "statements", "open")
-"""Parts of a check that contain words of the conversation, whose secrets are removed."""
+"""Parts of an answer that contain words of the conversation, from which secrets are removed."""
 
 
 class TurnRevision(BaseModel, extra="forbid", frozen=True):
-    """Revision of one turn."""
+    """A person's change to what the plan does with one turn."""
 
     strategy: Strategy
     lines: tuple[int, ...] | None = Field(default=None, max_length=1_000_000)
-    """Numbers of the lines to keep of a summarized turn; None keeps the plan's."""
+    """Numbers of the lines to keep of a summarized turn; None keeps those of the plan."""
 
 
 class Revision(BaseModel, extra="forbid", frozen=True):
-    """All changes by a person since the plan was opened."""
+    """All changes that the person has made since the plan was opened."""
 
     turns: dict[str, TurnRevision] = Field(default_factory=dict, max_length=1_000_000)
     brief: str | None = Field(default=None, max_length=200_000)
     open: str = ""
-    """Id of the turn that the page displays; the answer has the text that replaces this turn."""
+    """Id of the turn that the page displays; the answer then has the text that replaces this turn."""
 
 
 class Search(BaseModel, extra="forbid", frozen=True):
-    """Text to look for in the originals."""
+    """Text to look for in the original messages."""
 
     text: str = Field(min_length=1, max_length=1_000)
 
 
 class Replan(BaseModel, extra="forbid", frozen=True):
-    """Options for a new plan."""
+    """Options for a new plan that the person asks for."""
 
     target_tokens: int = Field(ge=1, le=10**9)
     planner: Literal["rules", "model"]
@@ -72,9 +72,9 @@ class ReviewPage:
         apply: Callable[[PlanReview], Mapping[str, str]],
         replan: Callable[[Replan], CompactionPlan],
     ) -> None:
-        """Read `messages` and check `plan`; `files` names the files of the ``plan`` and of the ``view``.
+        """Check `plan`, which was made for `messages`. `files` names the files of the ``plan`` and of the ``view``.
 
-        `save` and `apply` write a guarded plan and return a ``message`` and a ``detail`` for a person. `replan` makes
+        `save` and `apply` write a checked plan and return a ``message`` and a ``detail`` for the person. `replan` makes
         another plan of the same messages. They are called one at a time.
         """
         self._messages = messages
@@ -85,6 +85,7 @@ class ReviewPage:
         self._open(plan)
 
     def _open(self, plan: CompactionPlan) -> None:
+        """Make `plan`, as the guards repair it, the one under review."""
         self._plan = reviewed(plan, self._messages).plan
         analysis = self._plan.bound_analysis
         assert analysis is not None
@@ -103,15 +104,15 @@ class ReviewPage:
             "brief": plan.brief,
             "turns": [
                 {
-                    "id": own.turn_id,
-                    "kind": turns[own.turn_id].turn.kind,
-                    "live": turns[own.turn_id].turn.live,
-                    "what": " ".join(review.notes.heads[own.turn_id].split()),
-                    "before": turns[own.turn_id].tokens,
-                    "score": own.relevance_score,
-                    "lines": len(turns[own.turn_id].lines),
+                    "id": decision.turn_id,
+                    "kind": turns[decision.turn_id].turn.kind,
+                    "live": turns[decision.turn_id].turn.live,
+                    "what": " ".join(review.notes.heads[decision.turn_id].split()),
+                    "before": turns[decision.turn_id].tokens,
+                    "score": decision.relevance_score,
+                    "lines": len(turns[decision.turn_id].lines),
                 }
-                for own in review.plan.turns
+                for decision in review.plan.turns
             ],
             "words": list(self._words()),
             "facts": [fact.model_dump(mode="json", exclude={"timestamp"}) for fact in plan.extracted_facts],
@@ -119,7 +120,7 @@ class ReviewPage:
         return {**redact(page, self._analysis.secrets), "checked": self._checked(review, Revision())}
 
     def check(self, revision: Revision) -> dict[str, Any]:
-        """Return the guards' answer to `revision`: sizes, decisions, findings, the brief's statements."""
+        """Return what the guards make of the person's changes: sizes, decisions, findings, statements of the brief."""
         return self._checked(self._reviewed(revision), revision)
 
     def lines(self, turn_id: str) -> dict[str, Any] | None:
@@ -137,52 +138,54 @@ class ReviewPage:
         return {"messages": [turn.turn.start, turn.turn.stop - 1], "lines": lines}
 
     def search(self, wanted: Search) -> dict[str, Any]:
-        """Return the ids of turns with a line that contains the text in any letter case."""
+        """Return the ids of the turns with a line that contains the text, in any letter case."""
         text, turns = wanted.text.casefold(), self._analysis.evidence.turns.items()
         return {"turns": [key for key, turn in turns if any(text in line.text.casefold() for line in turn.lines)]}
 
     def view(self, revision: Revision) -> dict[str, Any]:
-        """Return the messages of the view, each with its index in the history, or None if it was changed."""
+        """Return the compacted list, each message with its index in the history, or None if it was changed."""
         shown, tokens = self._reviewed(revision).preview, self._analysis.counter.message
         index = {id(message): at for at, message in enumerate(self._messages)}
         each = ((index.get(id(message)), plain_message(message)) for message in (shown.messages if shown else ()))
         return {"messages": [{"index": at, "tokens": tokens(message), "message": message} for at, message in each]}
 
     def replan(self, wanted: Replan) -> dict[str, Any]:
-        """Replace the plan by a new one, as `wanted`; the page keeps the person's revision."""
+        """Replace the plan by a new one, with the options `wanted`; the person's changes stay."""
         with self._writing:
             self._open(self._replan(wanted))
             self._is_saved = False
         return {}
 
     def save(self, revision: Revision) -> Mapping[str, str]:
-        """Check the revision by the guards, write the plan, and return the ``message`` and ``detail`` to show."""
+        """Check the person's changes, write the plan, and return the ``message`` and ``detail`` to show."""
         with self._writing:
             saved = self._save(self._reviewed(revision).plan)
             self._is_saved = True
         return saved
 
     def apply(self, revision: Revision) -> Mapping[str, str]:
-        """Check the revision by the guards, write the view, and return the ``message`` and ``detail`` to show."""
+        """Check the person's changes, write the compacted list, and return the ``message`` and ``detail`` to show."""
         with self._writing:
             return self._apply(self._reviewed(revision))
 
     def _reviewed(self, revision: Revision) -> PlanReview:
+        """Return the plan with the person's changes, checked by the guards."""
         return reviewed(self._plan, self._messages, list(self._edits(revision)), brief=revision.brief)
 
     def _edits(self, revision: Revision) -> Iterator[Edit]:
-        """Yield an edit for each revised turn; lines that the turn does not have are left out."""
+        """Yield an edit for each changed turn; line numbers that the turn does not have are left out."""
         for turn_id, revised in revision.turns.items():
             turn = self._analysis.evidence.turns.get(turn_id)
             if turn is None:
                 raise SettingsError(f"{turn_id[:20]!r} is not a turn of this plan")
-            numbers = None if revised.lines is None else (n for n in revised.lines if 0 < n <= len(turn.lines))
+            numbers = (
+                None if revised.lines is None else (number for number in revised.lines if 0 < number <= len(turn.lines))
+            )
             excerpts = None if numbers is None else ranges_of(numbers)
             yield Edit(turn.turn.number, turn.turn.number, revised.strategy, excerpts)
 
     def _words(self) -> Iterator[dict[str, Any]]:
-        """Yield the user's words in each turn: the lines that they typed, which bind the agent, or without such lines
-        the first one."""
+        """Yield the user's words in each turn: the lines that they typed, or if there are none, the first line."""
         for turn_id, turn in self._analysis.evidence.turns.items():
             binding = [line.number for line in turn.typed_lines]
             lines = [turn.lines[number - 1] for number in binding] or list(turn.user_lines[:1])
@@ -191,7 +194,7 @@ class ReviewPage:
                 yield {"turn": turn_id, "lines": shown, "more": len(turn.user_lines) - len(shown)}
 
     def _checked(self, review: PlanReview, revision: Revision) -> dict[str, Any]:
-        """Return the guards' answer to `revision`, without secrets; new findings come first."""
+        """Return what the guards make of the person's changes, without secrets; new findings come first."""
         plan, earlier = review.plan, set(self._plan.findings)
         brief = self._plan.brief if revision.brief is None else revision.brief
         turn = self._analysis.evidence.turns.get(revision.open)
@@ -212,12 +215,12 @@ class ReviewPage:
                 for finding in sorted(plan.findings, key=earlier.__contains__)
             ],
             "statements": [_statement(one) for one in check_statements(brief, self._analysis.evidence)],
-            "open": _left_of(review, revision.open, turn) if turn else None,
+            "open": _replacement_of(review, revision.open, turn) if turn else None,
         }
         return {**checked, **redact({name: checked[name] for name in _WORDS}, self._analysis.secrets)}
 
 
-def _left_of(review: PlanReview, turn_id: str, turn: TurnEvidence) -> dict[str, Any]:
+def _replacement_of(review: PlanReview, turn_id: str, turn: TurnEvidence) -> dict[str, Any]:
     """Return the text that replaces the turn `turn_id`, and the ranges of its kept lines."""
     decision, count = review.plan.decisions[turn_id], len(turn.lines)
     kept = range(1, count + 1) if decision.strategy == "keep" else line_numbers(decision.excerpts, count)
@@ -225,7 +228,7 @@ def _left_of(review: PlanReview, turn_id: str, turn: TurnEvidence) -> dict[str, 
 
 
 def _statement(checked: CheckedStatement) -> dict[str, Any]:
-    """Return a statement of the brief with the guards' judgement, as JSON data."""
+    """Return a statement of the brief (the page of memory) with the guards' judgement, as JSON data."""
     written, sound = checked.written, checked.sound
     return {
         "heading": written.heading,

@@ -20,7 +20,7 @@ from pathlib import Path
 from rich.console import Console
 
 from applier.adapters.transcripts import read_transcript
-from applier.learning.learned import mattering, opening_text
+from applier.learning.learned import opening_text, relevant_lines
 from applier.learning.lesson import Lesson
 from applier.learning.propose import Heard, ProposedLine, Review, proposed_lines
 from applier.learning.readers import lessons_of, with_written
@@ -72,7 +72,7 @@ def _run(console: Console, options: argparse.Namespace) -> None:
     if options.task:
         counter = TokenCounter.for_model("")
         for project, own in groupby(lines, lambda one: one[0]):
-            near = mattering([line.line for _, line in own], options.task)
+            near = relevant_lines([line.line for _, line in own], options.task)
             text, count = opening_text(near, counter, options.tokens)
             print(f"{project}: {count} of {len(near)} lines, {counter.text(text)} tokens\n{text}")
         return
