@@ -51,8 +51,9 @@ MOST_CITED = 6
 QUOTE_WORDS = 3
 """Number of words from which a quotation is compared with the user's own words. In scripts without blanks each pair of
 characters counts as a word."""
-MOST_LONGER = 2
-"""Largest length of a sentence that replaces a quotation of a part of it, as a multiple of the part's length."""
+MOST_ADDED = 24
+"""Largest number of characters that a quotation of a part of a sentence is extended by, to the whole sentence: enough
+for *never* or *do not*."""
 
 CARRIED_NAMES, CARRIED_WORDS = 1 / 2, 1 / 3
 """Shares of the names and of the other words of a decisive line that a statement must contain to replace it. With all
@@ -382,7 +383,7 @@ def _honest_forms(part: str, evidence: Evidence) -> Iterator[str]:
     around = [_folded(sentence).strip(_EDGES).partition(folded.strip(_EDGES)) for sentence in sentences]
     if not sentences or any(not before and not after for before, _, after in around):
         return
-    if len(sentences[0]) <= MOST_LONGER * len(part):
+    if len(sentences[0]) <= len(part) + MOST_ADDED:
         yield sentences[0]
     before, _, after = around[0]
     yield f"{'…' if before else ''}{part}{'…' if after else ''}"
