@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, get_args
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.effects import written_notes
-from planner.evidence.grounding import invented
+from planner.evidence.grounding import NameIndex, invented
 from planner.evidence.words import specifics_of, words_of
 from planner.placeholders import ranges_of
 from planner.plan import Finding
@@ -271,21 +271,9 @@ def _grounded(statement: PageStatement, evidence: Evidence) -> tuple[PageStateme
 
 def _missing(text: str, turn_ids: Sequence[str], evidence: Evidence) -> list[str]:
     """Return the names in `text` that none of the turns contains; without turns, all its names."""
-    cited = [evidence.turns[turn_id] for turn_id in turn_ids]
-    missing_by_turn = list(map(partial(_missing_in, text), cited)) or [invented(text, None)]
-    return [name for name in missing_by_turn[0] if all(name in missing for missing in missing_by_turn)]
-
-
-def _missing_in(text: str, turn: TurnEvidence) -> list[str]:
-    """Return the names in `text` that `turn` lacks; reads each text once, as most stay on the pages of later plans."""
-    known = turn.once(_missing_by_text)
-    if text not in known:
-        known[text] = invented(text, turn.names)
-    return known[text]
-
-
-def _missing_by_text(_: TurnEvidence) -> dict[str, list[str]]:
-    return {}
+    sources: list[NameIndex | None] = [evidence.turns[turn_id].names for turn_id in turn_ids]
+    first, *others = map(partial(invented, text), sources or [None])
+    return [name for name in first if all(name in missing for missing in others)]
 
 
 def _short(statement: PageStatement) -> str:
