@@ -1,4 +1,4 @@
-"""Decides what an agent's history may lose: reads it turn by turn and returns a `CompactionPlan`."""
+"""Decides which parts of an agent's long conversation may be removed or shortened, and returns a `CompactionPlan`."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -40,10 +40,11 @@ else:
         "evidence.turns",
         "api",
     )
-    """Modules with the public names; those that load least come first."""
+    """Modules that define the public names. Those that load least come first, so that an import stays fast."""
 
     def __getattr__(name: str) -> object:
-        """Return a public name; import its module only then (PEP 562), so that an error class loads no planner."""
+        """Return the public object `name`. Its module is imported only now (PEP 562), so that importing an error class
+        does not load the whole planner."""
         for home in _HOMES if name in __all__ else ():
             value = getattr(import_module(f"planner.{home}"), name, None)
             if getattr(value, "__module__", "") == f"planner.{home}":  # defined there, not imported

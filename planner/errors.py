@@ -24,63 +24,63 @@ from collections.abc import Sequence
 
 
 class CompactorError(Exception):
-    """Anything this project raises on purpose."""
+    """Base of all errors that this project raises on purpose, so that a caller can catch them all."""
 
 
 class PlanError(CompactorError):
-    """No plan was made."""
+    """Error for a plan that could not be made."""
 
 
 class PlannerUnavailable(PlanError):  # noqa: N818 - reads as what happened
-    """The planner model could not be reached or used: retry later, or plan with ``planner="rules"``."""
+    """Error for a planner model that could not be reached or used: retry later, or plan with ``planner="rules"``."""
 
     def __init__(self, message: str, usage: object = None) -> None:
-        """Keep the one-line message, and `usage`: a `planner.plan.Usage` with the cost so far."""
+        """Store the one-line message, and `usage`: a `planner.plan.Usage` with the tokens used until then."""
         super().__init__(message)
         self.usage = usage
 
 
 class PlanRejected(PlanError):  # noqa: N818
-    """The planner's answer, or a plan file, is not a plan; `findings` names each place."""
+    """Error for a planner's answer, or a plan file, that is no valid plan; `findings` names each wrong place."""
 
     def __init__(self, message: str, findings: Sequence[object] = ()) -> None:
-        """Keep the one-line message, and `findings`, one for each wrong place."""
+        """Store the one-line message, and `findings`: remarks, one on each wrong place."""
         super().__init__(message)
         self.findings = tuple(findings)
 
 
 class ApplyError(CompactorError):
-    """The plan was not applied; the messages are unchanged."""
+    """Error for a plan that could not be applied; the messages are unchanged."""
 
 
 class StalePlan(ApplyError):  # noqa: N818
-    """The plan was made for another history: plan again."""
+    """Error for a plan that was made for another list of messages: plan again."""
 
 
 class StoreError(CompactorError):
-    """The store failed; nothing was written in part."""
+    """Error of the store, which saves removed messages; nothing was written in part."""
 
 
 class ReferenceNotFound(StoreError):  # noqa: N818
-    """No such reference in this store; `elsewhere` has other turns that match, each with its best line."""
+    """Error for an id that the store does not have; `elsewhere` has other turns that match, each with its best line."""
 
     def __init__(self, message: str, elsewhere: Sequence[str] = ()) -> None:
-        """Keep the one-line message, and `elsewhere`: lines like ``t12 4: text``."""
+        """Store the one-line message, and `elsewhere`: lines like ``t12 4: text`` (turn, line number, text)."""
         super().__init__(message)
         self.elsewhere = tuple(elsewhere)
 
 
 class StoreDamaged(StoreError):  # noqa: N818
-    """Stored content does not match its digest."""
+    """Error for stored content that does not match its digest, so that it must have changed."""
 
 
 class StoreReplaced(StoreError):  # noqa: N818
-    """The file of an open store was removed or replaced: open the store again."""
+    """Error for a store whose file was removed or replaced while it was open: open the store again."""
 
 
 class TranscriptError(CompactorError):
-    """The input is not a list of messages; the text names the place and the expected form."""
+    """Error for input that is no list of messages; the text names the place and the expected form."""
 
 
 class SettingsError(CompactorError, ValueError):
-    """A setting, prompt or option is wrong; the text names it and the remedy."""
+    """Error for a wrong setting, prompt or option; the text names it and the remedy."""

@@ -1,4 +1,8 @@
-"""Plan: decisions about a history as data, in the same form whether a model, rules or a person made it."""
+"""Defines the plan: for each turn of a conversation, whether it stays, is summarized, replaced or dropped, as data.
+
+A plan has the same form whether a model, rules or a person made it. It can be read, edited and stored before it is
+applied.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +24,23 @@ from planner.review_text import review_text
 from planner.settings import OptionalToolName, ToolUse
 
 MOST_TOKENS = 10**12
-"""Largest count in a plan. A larger one in a file is refused as damage, as computing with it could fail."""
+"""Largest count of tokens or messages in a plan. A larger one in a file is refused, as computing with it could fail."""
 CACHED_SHARE = 0.1
-"""Weight of a token from a provider's cache, relative to an uncached one: the highest price of such a read."""
+"""Weight of a token that is read from a provider's cache, as a share of an uncached one: the highest price of such a
+read."""
 _SURROGATE = lazy_pattern("[\ud800-\udfff]")
-"""Half of a character, which UTF-8 cannot express."""
+"""Half of a character (a lone surrogate), which UTF-8 cannot express."""
 
 
 def whole_characters(value: Any) -> Any:
-    """Return `value`; in a text, each half of a character (a lone surrogate) is replaced by ``�``. A history may
-    contain such halves, a plan may not."""
+    """Return `value`; in a text, each half of a character (a lone surrogate) becomes ``�``, because a plan is stored as
+    UTF-8. Messages may contain such halves."""
     return _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
 
 
 Strategy = Literal["keep", "summarize", "reference", "drop"]
-"""Treatment of a turn: it stays, or is replaced by a summary and excerpts, or by a line that names it, or by nothing.
-"""
+"""Treatment of a turn: it stays as it is, or is replaced by a summary and excerpts (``summarize``), by a line with its
+id (``reference``), or by nothing (``drop``)."""
 FactType = Literal["decision", "error", "file_state", "dependency", "constraint"]
 Text = Annotated[str, BeforeValidator(whole_characters)]
 Count = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
@@ -44,52 +49,56 @@ TurnId = Annotated[str, Field(pattern=r"^t[1-9][0-9]*$")]
 
 
 class PlanPart(BaseModel):
-    """Immutable part of a plan; unknown fields are refused."""
+    """Base of the parts of a plan. They are immutable, and unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class TurnDecision(PlanPart):
-    """Decision on one turn."""
+    """Decision what happens to one turn, and why."""
 
     turn_id: TurnId
     strategy: Strategy
     relevance_score: float = Field(ge=0, le=1)
+    """Worth of the turn for the task; turns with low scores give way first if space is short."""
     reason: Text = ""
     failed_approach: bool = False
+    """True if the turn shows a failed attempt, which must not be forgotten."""
     summary: Text = ""
     """Summary, only for ``summarize``. It is shown before the excerpts, and has text if there are none."""
     excerpts: tuple[tuple[Place, Place], ...] = ()
-    """Line ranges of the turn that stay verbatim, for ``summarize``; first and last included."""
+    """Lines of the turn that stay verbatim, only for ``summarize``: ranges such as ``(212, 219)``, first and last
+    included."""
     tokens_before: Count = 0
     tokens_after: Count = 0
 
 
 class ExtractedFact(PlanPart):
-    """Something worth carrying at the front of the view."""
+    """Fact from one turn that is worth listing at the front of the compacted messages, such as a decision."""
 
     type: FactType
     content: Text = Field(min_length=1)
     quote: Text = ""
-    """For a constraint: the user's words, verbatim."""
+    """User's own words, verbatim, if the fact is a ``constraint``."""
     source: TurnId
-    """Turn that contains the fact."""
+    """Id of the turn that contains the fact."""
     timestamp: float = Field(default=0.0, ge=0)
-    """Seconds since the epoch: when the fact was extracted."""
+    """Time at which the fact was extracted, in seconds since the epoch."""
 
 
 class Finding(PlanPart):
-    """Remark of a guard on a plan."""
+    """Remark on a problem of a plan, by one of the checks (guards) that every plan passes."""
 
     code: str
+    """Kind of problem, such as ``invented_in_brief``."""
     turn_id: str = ""
     problem: Text
     repair: Text = ""
-    """Repair that was made; it only ever keeps more."""
+    """Change that was made to solve the problem; it never removes more from the conversation."""
 
 
 class HistoryStamp(PlanPart):
-    """Identity and size of the history that a plan was made for."""
+    """Identity and size of the list of messages that a plan was made for, so that it is not applied to another list."""
 
     messages: Count
     turns: Count
@@ -98,16 +107,16 @@ class HistoryStamp(PlanPart):
 
     @classmethod
     def of(cls, history: History, tokens: int) -> HistoryStamp:
-        """Return the stamp of `history`, which counts `tokens` tokens."""
+        """Return the stamp of `history`, which has `tokens` tokens."""
         return cls(messages=len(history.messages), turns=len(history.turns), tokens=tokens, digest=history.digest)
 
     def begins(self, history: History) -> bool:
-        """Return True if `history` is the stamped one, or continues it."""
+        """Return True if `history` is the list that the stamp was made for, or the same list with more messages."""
         return self.messages <= len(history.messages) and self.digest == history.digest_at(self.messages)
 
 
 class Usage(PlanPart):
-    """Tokens of planning by the provider's count, over all attempts and pieces."""
+    """Tokens that planning used by the provider's count, in all its requests together."""
 
     input_tokens: Count = 0
     output_tokens: Count = 0
@@ -116,76 +125,83 @@ class Usage(PlanPart):
     requests: Count = 0
 
     def __add__(self, other: Usage) -> Usage:
-        """Both together."""
-        mine, theirs = self.model_dump(), other.model_dump()
-        return Usage(**{name: mine[name] + theirs[name] for name in mine})
+        """Return the sum of both."""
+        counts, others = self.model_dump(), other.model_dump()
+        return Usage(**{name: counts[name] + others[name] for name in counts})
 
     @property
     def prompt_tokens(self) -> int:
-        """All input, cached or not."""
+        """All input tokens, cached or not."""
         return self.input_tokens + self.cache_creation_input_tokens + self.cache_read_input_tokens
 
     @property
     def read_tokens(self) -> int:
-        """Tokens that were read: all input, with cached input weighted by `CACHED_SHARE`; at most `MOST_TOKENS`."""
+        """All input tokens by their cost: one from the cache counts as `CACHED_SHARE` of an uncached one. At most
+        `MOST_TOKENS`."""
         cached = math.ceil(self.cache_read_input_tokens * CACHED_SHARE)
         return min(MOST_TOKENS, self.input_tokens + self.cache_creation_input_tokens + cached)
 
 
 class Provenance(PlanPart):
-    """Origin and cost of a plan."""
+    """Origin and cost of a plan: who made it, by which questions, with how many tokens."""
 
     planner: str
+    """Maker of the plan: ``model``, ``rules``, ``none`` if all fits, or the name of the user's own planner."""
     model: str = ""
     prompts: str = ""
-    """``sha256:…`` of the prompts that were used."""
+    """Digest (``sha256:…``) of the prompts that were used."""
     usage: Usage = Field(default_factory=Usage)
     asked: Literal["rules", "cards", "prefix"] = "rules"
-    """Way in which the planner was asked: not at all, by turn cards, or after the agent's own cached prefix."""
+    """Way in which a model was asked: not at all (``rules``), with excerpts of the turns (``cards``), or by a question
+    added to the agent's own cached request (``prefix``)."""
     read_tokens: Count = 0
-    """Tokens that planners read for this plan and earlier ones of its session: the sum of `Usage.read_tokens`."""
+    """Tokens that models read for this plan and earlier ones of its session: the sum of `Usage.read_tokens`."""
     read_turns: Count = 0
-    """Number of turns, from the first on, that a planner has read for this plan or for an earlier plan that it
-    continues. Later questions need not show them again, except `unread_turns`. 0 for a plan by rules alone."""
+    """Number of turns, from the first one, that a model has read for this plan or for an earlier plan that it updates.
+    Later questions need not show them again, except `unread_turns`. 0 for a plan by rules alone."""
     unread_turns: tuple[str, ...] = ()
-    """Ids of turns among these that no planner has read: they were in a piece of the history that got no answer."""
+    """Ids of turns among the first `read_turns` that no model has read, as their part of the history got no answer."""
     named: tuple[str, ...] = ()
-    """Ids of the turns that the planner decided; the rules decided the others."""
+    """Ids of the turns that the model decided; rules decided the others."""
     filled_tokens: Count = 0
-    """Tokens of the view that the rules chose, in space that the planner left."""
+    """Tokens of the compacted messages that rules chose, to fill space that the model left."""
     notes: tuple[Text, ...] = ()
-    """Remarks of the planner for a reviewer, such as that it fell back to the rules."""
+    """Remarks for a reviewer of the plan, such as that rules made it because the model failed."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """View of a plan."""
+    """View of a plan: the compacted list of messages, as it is sent to the model."""
 
     messages: tuple[Any, ...]
     """Messages for the Messages API; unchanged ones are the caller's own objects."""
     tokens: int
+    """Tokens of the messages."""
     first_changed: int | None
-    """Index of the first changed message; None if nothing changed."""
+    """Index of the first changed message, from which the provider's cache is invalid; None if nothing changed."""
     untouched: int
-    """Number of messages at the end of the view that are the same objects as the last messages of the history."""
+    """Number of messages at the end that are the same objects as the last messages of the history."""
     entries: Mapping[str, str]
-    """Entries of the turns that notes replace, by turn id."""
+    """Texts that replace turns, by turn id."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """Analysis and layout of a guarded plan, which exist in memory only."""
+    """Values that were computed while a plan was made. They are kept in memory, so that applying it is fast."""
 
     analysis: Analysis
+    """All that was read from the conversation."""
     layout: Layout
+    """Compacted messages."""
     turns: tuple[TurnDecision, ...]
-    """Decisions that were laid out; the layout is out of date if the plan has others."""
+    """Decisions from which `layout` was made; it is out of date if the plan has others now."""
     brief: str
-    """Brief that was laid out."""
+    """Brief (page of memory) with which `layout` was made."""
 
 
 class CompactionPlan(BaseModel):
-    """Decisions for every turn, brief, facts, findings and provenance; applying it calls no model."""
+    """Plan for compacting one list of messages: a decision on every turn, and a page of memory. Applying it calls no
+    model, so that it shows exactly what will happen."""
 
     model_config = ConfigDict(extra="forbid", defer_build=True)
 
@@ -194,18 +210,20 @@ class CompactionPlan(BaseModel):
     history: HistoryStamp
     target_tokens: Count
     target_model: str = ""
-    """Model that will read the view; decides the treatment of thinking. Empty: a current Claude."""
+    """Model that will read the compacted messages; it decides what happens to thinking. Empty: a current Claude."""
     window_tokens: int = Field(default=200_000, gt=0, le=MOST_TOKENS)
-    """Context window of the target model. A live tail that would fill it is shortened to previews."""
+    """Context window of the target model. Newest messages that would fill it are shortened to previews."""
     restore_tool: OptionalToolName = ""
-    """Agent's tool that returns a whole turn, named in the view; empty without one."""
+    """Tool with which the agent can read a removed turn; its name is in the compacted messages. Empty without one."""
     tool_uses: dict[str, ToolUse] = Field(default_factory=dict)
-    """Declarations of the agent's tools that were used for the plan, by name."""
+    """User's declarations of what the agent's tools do, by name, as they were used for the plan."""
     turns: tuple[TurnDecision, ...]
     brief: Text = ""
-    """Page of memory at the front of the view: headings, and one statement a line that ends with its turns."""
+    """Page of memory at the front of the compacted messages: headings, and one statement a line with the turns that it
+    cites."""
     extracted_facts: tuple[ExtractedFact, ...] = ()
     estimated_tokens: Count
+    """Tokens of the compacted messages."""
     findings: tuple[Finding, ...] = ()
     provenance: Provenance
 
@@ -220,63 +238,66 @@ class CompactionPlan(BaseModel):
         return self
 
     def __eq__(self, other: object) -> bool:
-        """Return True if `other` has the same content, whatever its origin and its bound history."""
+        """Return True if `other` is a plan with the same content, whether or not its analysis is in memory."""
         return isinstance(other, CompactionPlan) and self.__dict__ == other.__dict__
 
     def __str__(self) -> str:
-        """Return the review, for ``print(plan)``."""
+        """Return the plan as text for a person, as ``print(plan)`` shows it."""
         return self.review()
 
     def review(self, width: int = 100, *, whole: bool = False) -> str:
-        """Return the review as text of `width` columns: the verdict, brief, failures, findings, facts and turns. Long
-        sections end with the number of lines left out; with `whole` nothing is left out."""
+        """Return the plan as text of `width` columns for a person: the result, page of memory, failures, problems,
+        facts and turns. Long sections end with the number of lines left out; with `whole` nothing is left out."""
         return review_text(self, width, whole=whole)
 
     @property
     def bound(self) -> Bound | None:
-        """Analysis and layout of the plan, while they are in memory and the plan is unchanged."""
-        own = self._bound
-        return own if own is not None and (own.turns, own.brief) == (self.turns, self.brief) else None
+        """Values that were computed while the plan was made; None if they are not in memory, or if the plan was changed
+        since."""
+        bound = self._bound
+        return bound if bound is not None and (bound.turns, bound.brief) == (self.turns, self.brief) else None
 
     @property
     def bound_analysis(self) -> Analysis | None:
-        """Analysis from which the plan was made, while it is in memory; a plan from disk has none."""
+        """Everything that was read from the conversation for this plan; None if that is not in memory, as for a plan
+        from disk."""
         return self._bound.analysis if self._bound is not None else None
 
     @property
     def secrets(self) -> Secrets:
-        """Secrets of the history from which the plan was made, while that is in memory."""
+        """Secrets in the messages that the plan was made for; none for a plan from disk, which contains none."""
         return self._bound.analysis.secrets if self._bound is not None else NO_SECRETS
 
     def bind(self, analysis: Analysis, layout: Layout) -> CompactionPlan:
-        """Return this plan with its analysis and layout, so that ``apply(plan)`` computes neither again."""
+        """Store `analysis` and `layout` in this plan, so that ``apply(plan)`` computes neither again. Return it."""
         self._bound = Bound(analysis, layout, self.turns, self.brief)
         return self
 
     def unbound(self) -> CompactionPlan:
-        """Return this plan without its analysis and layout, which may be large."""
+        """Return a copy of this plan without its analysis and layout, which may be large."""
         plan = self.model_copy()
         plan._bound = None
         return plan
 
     @property
     def decisions(self) -> dict[str, TurnDecision]:
-        """Decisions by turn id."""
+        """Decision on each turn, by turn id."""
         return {decision.turn_id: decision for decision in self.turns}
 
     def to_data(self) -> dict[str, Any]:
-        """Return the plan as JSON data without secrets, to be kept and read."""
+        """Return the plan as JSON data in which secrets are replaced, so that it may be stored and read."""
         data: dict[str, Any] = redact(self.model_dump(mode="json"), self.secrets)
         return data
 
     def to_json(self) -> str:
-        """Return the plan as JSON, readable and editable, without secrets; lone surrogates are escaped."""
+        """Return the plan as JSON that a person can read and edit, in which secrets are replaced; lone surrogates are
+        escaped."""
         text = json.dumps(self.to_data(), ensure_ascii=False, indent=2)
         return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes, place: str = "plan") -> CompactionPlan:
-        """Return the plan in `text`. `place`: the name of the text in errors, such as a file.
+        """Read the plan in the JSON `text`. `place`: name of the text in errors, such as that of a file.
 
         Raises:
             PlanRejected: `text` is not a plan of this version; `findings` names each wrong field.
@@ -296,7 +317,7 @@ class CompactionPlan(BaseModel):
 
 
 def _finding(place: str, item: Any) -> Finding:
-    """Return a finding for `item`, one error of pydantic."""
+    """Return a remark on `item`, one of pydantic's errors about the JSON of a plan."""
     where = ".".join(str(part) for part in item["loc"])
     problem = f"{place}: {where or 'top level'}: {item['msg'].removeprefix('Value error, ')}"
     return Finding(code="invalid_plan", problem=problem)

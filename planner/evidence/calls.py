@@ -34,7 +34,7 @@ RECEIPT_LINES = 5
 """Smallest number of line breaks in a plain text result of a call that answers a question. A shorter result may be the
 receipt of an action, such as a booking."""
 RECEIPT_WIDTH = 400
-"""Largest width (a Chinese character counts as 2) of a result that may be the receipt of an action; if the call itself
+"""Largest width (a Chinese character counts as 3) of a result that may be the receipt of an action; if the call itself
 is wider, its width counts. A longer result answers a question."""
 PART_CHARACTERS = 60
 """Largest length of `Call.part`, the text on which part of its object a call reads."""

@@ -260,8 +260,8 @@ _SKILL = lazy_pattern(r"\s*Base directory for this skill: ")
 _COMMAND = lazy_pattern(r"\s*<command-(?:message|name)>")
 """Beginning of a slash command as the host writes it: ``<command-name>/exit</command-name>``."""
 _EXPANDED = lazy_pattern(r"\s*<command-message>")
-"""Beginning of a slash command that stands for a template: the next text block contains that prompt. A command that the
-host runs itself begins with its name instead: ``<command-name>/clear</command-name>``."""
+"""Beginning of a slash command that is replaced by a template: the next text block contains that prompt. A command that
+the host runs itself begins with its name instead: ``<command-name>/clear</command-name>``."""
 _ARGUMENT_TAGS = ("<command-args>", "</command-args>")
 _TEMPLATE_ARGUMENTS = lazy_pattern(r"^ARGUMENTS: ", re.M)
 """Text before the arguments that a host appends to a skill or a slash command's template: ``ARGUMENTS: src/a.py``."""

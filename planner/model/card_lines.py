@@ -43,7 +43,7 @@ GAP_LINES = 2
 """Largest number of lines between two shown lines that are shown, too, because scattered lines of code are hard to
 read."""
 SENTENCE_WIDTH = 48
-"""Smallest width (a Chinese character counts as 2) of a line that counts as prose; it also has no marks of code."""
+"""Smallest width (a Chinese character counts as 3) of a line that counts as prose; it also has no marks of code."""
 REPEAT_CHARACTERS = 24
 """Smallest length of a line that is left out because another card shows the same text."""
 

@@ -1,8 +1,8 @@
-"""Turns as numbered lines, the common coordinates of excerpts, cards and placeholders.
+"""Reads a turn as numbered lines, so that parts of it can be cited, kept or shown by their line numbers.
 
 Line numbers count from 1 within the turn. A long physical line is split into pieces, each with its own number, so that
-one entry of a 100,000-character JSON line can be cited. No byte changes: the joined pieces are the text. The meaning of
-a long line is read from its statements: short neighbouring pieces are joined to one.
+one entry of a 100,000-character JSON line can be cited. No byte changes: the joined pieces are the text. To read the
+meaning of a long line, short neighbouring pieces are joined to one *statement*.
 """
 
 from __future__ import annotations
@@ -22,27 +22,28 @@ from planner.reading.messages import Block, History, Turn, readable_text, result
 
 Part = Literal["user", "assistant", "call", "result"]
 Source = Literal["user", "host", "agent", "tool", "document", "planner"]
-"""Author of a text. ``document``: attached or fetched text. ``planner``: an earlier summary. Only ``user`` is the user.
-"""
+"""Author of a text. ``host``: the client or agent program. ``document``: attached or fetched text. ``planner``: an
+earlier summary. Only ``user`` is the user."""
 
 WRAP_CHARACTERS = 240
-"""Width above which a line is cut into pieces, about 60 tokens; `_cut` chooses the places."""
+"""Largest width of a line, about 60 tokens. A wider one is cut into pieces at the places that `_cut` chooses."""
 READ_LINES = 10_000
-"""Largest number of lines of a block that are read, half of them at either end. The lines between them are only stored.
-So many lines may have over two million characters, more than fits a window."""
+"""Largest number of lines of a content block that are read, half of them at either end. The lines between them are only
+stored. So many lines may have over two million characters, more than fits a context window."""
 PIECE_CHARACTERS = 60
-"""Smallest length of a JSON record that becomes a piece by itself."""
+"""Smallest length of a JSON record inside a long line that becomes a piece by itself."""
 STATEMENT_CHARACTERS = 160
-"""Length up to which neighbouring pieces of one physical line are joined to one statement."""
+"""Largest length of neighbouring pieces of one physical line that are joined and read together, as one statement."""
 
 _ESCAPE = lazy_pattern(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
-"""Codes that a terminal does not print (ECMA-48, 5.4): ``\\x1b[31m``."""
+"""Control codes for a terminal, such as colours, which it does not print (ECMA-48, 5.4): ``\\x1b[31m``."""
 _GUTTER = lazy_pattern(r"^\s*(\d+)→")
-"""Line number printed by a file viewer: `` 12→def f():``; not ``4711 | alice`` or ``12<tab>3``, which are data."""
+"""Line number that a tool prints before a line of a file: `` 12→def f():``; not ``4711 | alice`` or ``12<tab>3``, which
+are data."""
 _ENCODED = lazy_pattern(r"[A-Za-z0-9+/=_-]{200,}")
-"""Picture in base64 within a result; not a long path, nor words of any script."""
+"""Line of base64, such as a picture in a tool result; not a long path, nor words of any script."""
 _WIDE = lazy_pattern(r"[\u1100-\u11ff\u2e80-\ud7a3\uf900-\ufaff\uff00-\uffef]")
-"""Characters of East Asian scripts and their punctuation."""
+"""Character of an East Asian script, or its punctuation."""
 _BREAK = lazy_pattern(r"[\s,;{}()\[\]|]")
 """Separator after which a long line may be cut."""
 _LAST_BREAK = lazy_pattern(rf"(?s:.*){_BREAK.pattern}")
@@ -50,70 +51,76 @@ _LAST_BREAK = lazy_pattern(rf"(?s:.*){_BREAK.pattern}")
 SENTENCE_END = lazy_pattern(r"(?<=[^\s\"])[.!?:;][\"')]? |[。！？；।۔]")
 """End of a sentence: ``it. The``, ``吗？``; not ``3.11``, ``a.py`` or ``find . -name``, nor ``"key": "value"``."""
 _FIELD_END = lazy_pattern(r"(?:[\"\d\]}]|true|false|null), ?(?=\")")
-"""Comma between two fields of JSON: ``"a": 1, "b"``."""
+"""Comma between two JSON fields: ``"a": 1, "b"``."""
 _RECORD_END = lazy_pattern(r"[}\]], ?(?=[{\[\"])|\\n(?<=[^\\]\\n)(?:\\n)*")
-"""End of a JSON record before the next, ``}, {``, or an escaped line break in a JSON string."""
+"""End of a JSON record before the next one, as in ``}, {``; or an escaped line break in a JSON string."""
 
 
 class Line(NamedTuple):
-    """One line of a turn."""
+    """One line of a turn, or a piece of a long line."""
 
     number: int
+    """Number of the line in the turn, from 1."""
     part: Part
+    """Kind of content block that contains the line."""
     text: str
     block: int
-    """Index of the block in the turn, counted over all its messages from 0."""
+    """Index of the content block in the turn, counted over all its messages from 0."""
     continues: bool
-    """True if the line continues the physical line before it (no line break between them)."""
+    """True if the line is a further piece of a long line: there is no line break before it."""
     source: Source
-    """Author by the block's role and type; `planner.evidence.hosts` corrects it for a host's text in the user's."""
+    """Author of the line, by the role and type of its block; `planner.evidence.hosts` corrects it for text of the host
+    program in the user's message."""
 
 
 class Statement(NamedTuple):
-    """Pieces of one physical line that are read together."""
+    """Neighbouring pieces of one long line that are read together, or a whole line."""
 
     lines: tuple[Line, ...]
     text: str
+    """Text of the joined pieces."""
 
     @property
     def part(self) -> Part:
-        """Part of the message that contains it."""
+        """Kind of content block that contains the statement."""
         return self.lines[0].part
 
     @property
     def source(self) -> Source:
-        """Source of its words."""
+        """Author of the statement."""
         return self.lines[0].source
 
     @property
     def block(self) -> int:
-        """Index of the block of its lines."""
+        """Index in the turn of the content block that contains the statement."""
         return self.lines[0].block
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Numbers of its lines."""
+        """Line numbers of the pieces in the turn."""
         return tuple(line.number for line in self.lines)
 
 
 class BlockText(NamedTuple):
-    """Text of one block of a turn, divided into lines."""
+    """Text of one content block of a turn, divided into lines."""
 
     part: Part
+    """Kind of content block."""
     source: Source
-    """Author by the block's role and type."""
+    """Author of the text, by the role and type of the block."""
     block: int
+    """Index of the block in the turn."""
     text: str
     first: int
-    """Index of its first line among those of the turn."""
+    """Index of the first line of the text among the lines of the turn."""
     stop: int
-    """Index after its last line."""
+    """Index after the last line of the text."""
     bounds: array[int]
-    """Index in `text` at which each line starts, and after them the end of the last line."""
+    """Indexes in `text` at which its lines start, and at the end the length of `text`."""
 
     @property
     def read(self) -> Sequence[int]:
-        """Indices of its lines, without the middle of a block that is too long."""
+        """Indexes of the lines that are read: all, or the first and last `READ_LINES` / 2 of a very long block."""
         every, half = range(self.first, self.stop), READ_LINES // 2
         return every if len(every) <= READ_LINES else [*every[:half], *every[-half:]]
 
@@ -124,25 +131,26 @@ class BlockText(NamedTuple):
             yield index, text[bounds[index - first] : bounds[index - first + 1]].removesuffix("\n")
 
     def words(self, index: int) -> str:
-        """Return the text of the line at this index."""
+        """Return the text of the line at `index`, counted over the lines of the turn."""
         place = index - self.first
         return self.text[self.bounds[place] : self.bounds[place + 1]].removesuffix("\n")
 
 
 @dataclass(frozen=True, slots=True)
 class Lines(Sequence[Line]):
-    """All lines of a turn. Only their texts are stored; a `Line` is made when it is asked for."""
+    """All lines of a turn, as a sequence. To save memory, only the texts of blocks are stored; a `Line` is made when it
+    is asked for."""
 
     texts: tuple[BlockText, ...]
     sources: Mapping[int, Source] = field(default_factory=dict)
-    """Author by line number, for lines with another author than their block's role and type show."""
+    """Author by line number, only for lines with another author than the role and type of their block show."""
 
     def __len__(self) -> int:
-        """Return the number of lines."""
+        """Return the number of lines in the turn."""
         return self.texts[-1].stop if self.texts else 0
 
     def __iter__(self) -> Iterator[Line]:
-        """Iterate over all lines."""
+        """Iterate over all lines of the turn, in order."""
         return chain.from_iterable(map(self._at, self.texts))
 
     @overload
@@ -150,7 +158,7 @@ class Lines(Sequence[Line]):
     @overload
     def __getitem__(self, at: slice) -> list[Line]: ...
     def __getitem__(self, at: int | slice) -> Line | list[Line]:
-        """Return the line at index `at`, one less than its number."""
+        """Return the line at the index `at`, which is one less than the line's number; or a list for a slice."""
         count = len(self)
         if isinstance(at, slice):
             return self.numbered([index + 1 for index in range(*at.indices(count))])
@@ -159,7 +167,7 @@ class Lines(Sequence[Line]):
         return self.numbered([at % count + 1])[0]
 
     def numbered(self, numbers: Iterable[int]) -> list[Line]:
-        """Return the lines with these numbers, in the order of `numbers`."""
+        """Return the lines with these line numbers, in the order of `numbers`."""
         lines: list[Line] = []
         for number in numbers:
             text = self.texts[bisect_right(self.texts, number - 1, key=attrgetter("first")) - 1]
@@ -167,25 +175,26 @@ class Lines(Sequence[Line]):
         return lines
 
     def text(self, number: int) -> str:
-        """Return the text of the line with this number."""
+        """Return the text of the line with this line number."""
         return self.text_at(number - 1).words(number - 1)
 
     def text_at(self, index: int) -> BlockText:
-        """Return the text that contains the line at this index."""
+        """Return the text of the block that contains the line at `index`, one less than its number."""
         return self.texts[bisect_right(self.texts, index, key=attrgetter("first")) - 1]
 
     def goes_on(self, number: int) -> bool:
-        """Return True if the next line continues the physical line of the line with this number."""
+        """Return True if the line with this line number and the next one are pieces of the same long line."""
         text = self.text_at(number - 1)
         return number < text.stop and text.text[text.bounds[number - text.first] - 1] != "\n"
 
     def of_block(self, block: int | None) -> list[Line]:
-        """Return the lines of one block, by its index in the turn; an empty list for None."""
+        """Return the lines of the content block with the index `block` in the turn; an empty list for None."""
         text = self._block_text(block)
         return [*self._at(text)] if text else []
 
     def chosen(self, numbers: Set[int], block: int | None) -> list[Line]:
-        """Return the lines of one block with these numbers, in order."""
+        """Return those lines of the content block with the index `block` that have one of these line numbers, in
+        order."""
         text = self._block_text(block)
         return [*self._at(text, [at for at in range(text.first, text.stop) if at + 1 in numbers])] if text else []
 
@@ -194,24 +203,24 @@ class Lines(Sequence[Line]):
         return self.texts[at] if at < len(self.texts) and self.texts[at].block == block else None
 
     def outside(self, blocks: Container[int | None]) -> Iterator[Line]:
-        """Yield the lines of all other blocks."""
+        """Yield the lines of all content blocks except those with the indexes `blocks`."""
         return (line for text in self.texts if text.block not in blocks for line in self._at(text))
 
     def of_part(self, part: Part) -> Iterator[Line]:
-        """Yield the lines of one part."""
+        """Yield the lines of one kind of content block, such as ``result``."""
         return (line for text in self.texts if text.part == part for line in self._at(text))
 
     def of_sources(self, *sources: Source) -> Iterator[Line]:
-        """Yield the lines of some sources."""
+        """Yield the lines that these authors wrote, such as ``user``."""
         texts = (text for text in self.texts if self.sources or text.source in sources)
         return (line for text in texts for line in self._at(text) if line.source in sources)
 
     def to_read(self) -> list[Line]:
-        """Return all lines except the middle of blocks that are too long."""
+        """Return all lines of the turn, except those in the middle of very long blocks, which are only stored."""
         return [line for text in self.texts for line in self._at(text, text.read)]
 
     def _at(self, text: BlockText, indices: Iterable[int] | None = None) -> Iterator[Line]:
-        """Yield the lines of `text` at `indices`, all of which must be in it; or all of its lines."""
+        """Yield the lines of `text` at `indices`, all of which must be in it; without `indices`, all its lines."""
         part, author, block, words, first, stop, bounds = text
         for index in range(first, stop) if indices is None else indices:
             start, end = bounds[index - first], bounds[index - first + 1]
@@ -221,7 +230,7 @@ class Lines(Sequence[Line]):
 
 
 def turn_lines(history: History, turn: Turn) -> Lines:
-    """Return every line of text in `turn`: words, inputs of calls, results. Thinking is left out."""
+    """Return every line of text in `turn`: messages, arguments of tool calls, and results. Thinking is left out."""
     texts: list[BlockText] = []
     first = 0
     for block, (role, content) in enumerate(history.blocks_of(turn)):
@@ -235,19 +244,20 @@ def turn_lines(history: History, turn: Turn) -> Lines:
 
 
 def without_escapes(text: str) -> str:
-    """Return `text` as a terminal prints it, without colours."""
+    """Return `text` as a terminal prints it, without control codes such as those for colours."""
     return _ESCAPE.sub("", text) if "\x1b" in text else text
 
 
 def join_lines(lines: Sequence[Line]) -> str:
-    """Return the exact text that neighbouring `lines` came from."""
+    """Return the exact text from which neighbouring `lines` were made: a line break only where the text has one."""
     if len(lines) == 1:
         return lines[0].text
     return "".join(line.text if line.continues or at == 0 else f"\n{line.text}" for at, line in enumerate(lines))
 
 
 def statements(lines: Iterable[Line]) -> Iterator[Statement]:
-    """Yield `lines` in order as statements: pieces of one physical line become one, up to a length."""
+    """Join neighbouring pieces of long lines to statements of up to `STATEMENT_CHARACTERS`, as a piece alone may have
+    no meaning; a short line is one statement. Yield them in order."""
     pieces: list[Line] = []
     length = 0
     for line in lines:
@@ -261,20 +271,20 @@ def statements(lines: Iterable[Line]) -> Iterator[Statement]:
         yield Statement(tuple(pieces), join_lines(pieces))
 
 
-def numbers_of(several: Iterable[Statement]) -> tuple[int, ...]:
-    """Return the numbers of all lines of some statements, ascending, each once."""
-    return tuple(sorted({number for statement in several for number in statement.numbers}))
+def numbers_of(some_statements: Iterable[Statement]) -> tuple[int, ...]:
+    """Return the line numbers of all lines in `some_statements`, ascending, each once."""
+    return tuple(sorted({number for statement in some_statements for number in statement.numbers}))
 
 
 def without_indentation(texts: Sequence[str], *, viewed: bool = True) -> list[str]:
-    """Return neighbouring lines without the indentation that they share.
+    """Return neighbouring lines without the indentation that they share, which saves tokens.
 
-    If a file viewer printed consecutive numbers before all of them, only the first number stays. With `viewed` False,
-    the lines are not from a file viewer and all numbers stay.
+    If a tool printed consecutive line numbers before all of them, only the first number stays. With `viewed` False, the
+    lines are not a tool's output, and all numbers stay.
     """
     numbers = [match[1] for text in texts if viewed and (match := _GUTTER.match(text))]
     are_numbered = len(numbers) == len(texts) and all(
-        int(one) == int(numbers[0]) + at for at, one in enumerate(numbers)
+        int(number) == int(numbers[0]) + at for at, number in enumerate(numbers)
     )
     shortened = [(_GUTTER.sub("", text) if are_numbered else text).rstrip() for text in texts]
     shortened = textwrap.dedent("\n".join(shortened)).split("\n") if len(shortened) > 1 else shortened
@@ -283,22 +293,24 @@ def without_indentation(texts: Sequence[str], *, viewed: bool = True) -> list[st
 
 
 def text_width(text: str) -> int:
-    """Return the number of characters in `text`. East Asian ones count as three, as they have about as many tokens."""
+    """Return the number of characters in `text`, where an East Asian one counts as three, as it has about the tokens of
+    three others."""
     return len(text) if text.isascii() else len(text) + 2 * len(_WIDE.findall(text))
 
 
 def is_encoded(text: str) -> bool:
-    """Return True for a line of encoded data, which means nothing to a reader."""
+    """Return True if the line `text` is encoded data such as base64, which means nothing to a reader."""
     return _ENCODED.fullmatch(text.strip()) is not None
 
 
 def without_numbers(text: str) -> str:
-    """Return the text of a file in a viewer without its line numbers."""
+    """Return `text`, a file as a tool printed it, without the line numbers at the start of its lines."""
     return "\n".join(_GUTTER.sub("", line) for line in text.split("\n"))
 
 
 def _read_block(role: str, block: Block) -> tuple[Part, Source, str | None]:
-    """Return the part, author and text of a block in a message of this role. The text is None for a block without."""
+    """Return the kind, the author and the text of a content block in a message of this `role`. The text is None if the
+    block has none."""
     kind, text = block["type"], block.get("text")
     part: Part = "assistant" if role == "assistant" else "user"
     if kind == "text" and isinstance(text, str):
@@ -312,13 +324,14 @@ def _read_block(role: str, block: Block) -> tuple[Part, Source, str | None]:
 
 
 def call_text(block: Block) -> str:
-    """Return a call as text: ``Tool key=value key=value`` on one line. Each argument of several lines is below it, its
-    key on a line of its own and its value unchanged."""
+    """Return a tool call as text: ``Tool key=value key=value`` on one line. An argument of several lines is below that
+    line, its key on a line of its own and its value unchanged."""
     return "\n".join([text for _, text in _call_parts(block.get("name", ""), block.get("input"))])
 
 
 def keys_of_call_lines(name: str, arguments: object) -> list[str]:
-    """Return the argument in each line of a call's text; empty for short arguments and for a line with a key alone."""
+    """Return for each line of a call's text (`call_text`) the name of the argument of several lines that it is part of;
+    "" for the line of short arguments and for a line with a key alone."""
     keys: list[str] = []
     for part_key, text in _call_parts(name, arguments):
         keys += ["", *[part_key] * (len([*_line_starts(text)]) - 1)]
@@ -326,8 +339,8 @@ def keys_of_call_lines(name: str, arguments: object) -> list[str]:
 
 
 def _call_parts(name: object, arguments: object) -> Iterator[tuple[str, str]]:
-    """Yield the parts of a call's text in order: the line of short arguments, then each argument of several lines, each
-    after its key. The key of the line is empty."""
+    """Yield the pieces of a tool call's text in order, each after the name of its argument: the line of short
+    arguments, whose name is "", then each argument of several lines."""
     if not isinstance(arguments, dict):
         yield "", f"{name} {arguments if arguments is not None else ''}".rstrip()
         return
@@ -344,7 +357,7 @@ def _call_parts(name: object, arguments: object) -> Iterator[tuple[str, str]]:
 
 
 def _line_starts(text: str) -> Iterator[int]:
-    """Yield the indices in `text` at which lines, and pieces of long lines, start."""
+    """Yield the indexes in `text` at which lines, and pieces of long lines, start."""
     start = 0
     for line in text.split("\n"):
         yield start
@@ -354,8 +367,8 @@ def _line_starts(text: str) -> Iterator[int]:
 
 
 def _cuts(line: str) -> Iterator[int]:
-    """Yield the indices at which a long line is cut. It is cut after a JSON record or an escaped line break, unless the
-    piece would be shorter than `PIECE_CHARACTERS`. Pieces that are wider than `WRAP_CHARACTERS` are cut by `_cut`."""
+    """Yield the indexes at which a long line is cut into pieces: after a JSON record or an escaped line break, unless
+    the piece would be shorter than `PIECE_CHARACTERS`. Pieces wider than `WRAP_CHARACTERS` are cut by `_cut`."""
     ends = [match.end() for match in _RECORD_END.finditer(line)]
     start = 0
     for end in (*ends, len(line)):
@@ -370,20 +383,20 @@ def _cuts(line: str) -> Iterator[int]:
 
 
 def _latest_end(line: str, start: int, end: int) -> int:
-    """Return the latest index, at most `end`, at which a piece that begins at `start` is not too wide."""
+    """Return the last index, at most `end`, up to which a piece of `line` that begins at `start` is not too wide."""
     most = min(end, start + WRAP_CHARACTERS)
     if line.isascii() or text_width(line[start:most]) <= WRAP_CHARACTERS:
         return most
-    # a piece of wide characters alone has a third of the characters, as each counts as three; ASCII makes it longer
+    # a piece of wide characters alone may have a third of the characters, as each counts as three; with ASCII, more
     return min(most, start + WRAP_CHARACTERS // 3 + sum(map(str.isascii, line[start:most])) // 2)
 
 
 def _cut(line: str, start: int, end: int) -> int:
-    """Return the index at which to cut a piece that begins at `start` and may extend to `end`.
+    """Return the index at which to cut `line` so that a piece from `start` to at most about `end` ends where a reader
+    would pause.
 
-    The piece is cut after its last JSON field, or else after its last sentence, if that is not in its first quarter.
-    Without these it is cut after its last separator in its second half, or else after the next separator if it is near,
-    or else at `end`.
+    That is after the piece's last JSON field, or else its last sentence, if this is not in its first quarter; else
+    after its last separator in its second half; else after the next separator if it is near; else at `end`.
     """
     half = (end - start) // 2
     for pattern in (_FIELD_END, SENTENCE_END):

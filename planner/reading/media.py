@@ -1,8 +1,8 @@
-"""Media in messages: images, documents, sound and films.
+"""Finds the media in messages (images, documents, sound, films) and counts their tokens.
 
-Counts their tokens, reads their dimensions from their first bytes, and knows how many media and bytes a provider
-accepts. A medium is recognised anywhere in JSON data: as a block, as a data URL, or as base64 next to its type. Reads
-only, fetches nothing.
+It reads the dimensions of an image from its first bytes, and knows how many media and bytes a provider accepts. A
+medium is recognised anywhere in JSON data: as a block, as a data URL, or as base64 next to its type. It fetches
+nothing.
 """
 
 from __future__ import annotations
@@ -19,52 +19,57 @@ from dataclasses import dataclass
 from planner.reading.messages import Block, Message, blocks, field_of, json_pieces
 
 PIXELS_PER_TOKEN = 750
-"""Pixels of an image for each token (Anthropic)."""
+"""Pixels of an image that cost one token (Anthropic)."""
 PDF_PAGE_BYTES = 50_000
-"""Bytes of a PDF page, to estimate the number of pages where they cannot be counted."""
+"""Typical bytes of a PDF page, to estimate the number of pages if they cannot be counted."""
 PDF_PAGE_TOKENS = 3_000
-"""Largest number of tokens of a PDF page; the smallest is 1,500 (Anthropic)."""
+"""Tokens that a PDF page is counted with: the most that it costs; the least is 1,500 (Anthropic)."""
 STREAM_BYTES_PER_TOKEN = 300
-"""Bytes of sound or film for each token, so that counts are never too low. A second of sound costs 10 to 32 tokens and
-has at least 3,000 bytes. A second of film costs 300 tokens and has at least 100,000 bytes (OpenAI, Google)."""
+"""Bytes of sound or film that count as one token, few enough that the count is never too low. A second of sound costs
+10 to 32 tokens and has at least 3,000 bytes; one of film costs 300 tokens and has at least 100,000 (OpenAI, Google)."""
 SEALED_CHARACTERS_PER_TOKEN = 5
-"""Characters of base64 for each token of encrypted text or reasoning, and of a signature of reasoning without text."""
+"""Characters of base64 that count as one token, in encrypted text or reasoning and in a signature of reasoning."""
 _HEAD_CHARACTERS = 100_000
-"""Number of base64 characters decoded for a size: enough for every format, except photographs with a huge preview."""
+"""Number of base64 characters of an image that are decoded to read its size: enough for every format, except
+photographs with a huge preview."""
 _PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
-"""Object of one page in a PDF; not ``/Type /Pages``, the list of them."""
+"""Beginning of one page in the bytes of a PDF; not ``/Type /Pages``, the list of all pages."""
 _LEAST_BASE64 = 500
-"""Smallest number of characters of base64 that count as a medium."""
+"""Smallest length of a run of base64 that counts as a medium."""
 _BASE64 = re.compile(
     rf"(?<![A-Za-z0-9+/_-])(?:data:([\w./+-]{{1,100}});base64,)?[A-Za-z0-9+/_-]{{{_LEAST_BASE64},}}={{0,2}}"
 )
-"""Base64 of `_LEAST_BASE64` characters or more, with or without the prefix ``data:image/png;base64,``; its type is the
-group. Words with blanks between them do not match."""
+"""Run of base64 of `_LEAST_BASE64` characters or more, with or without the prefix ``data:image/png;base64,``. The group
+is the type in the prefix. Words with blanks between them do not match."""
 _STREAM_NAME = re.compile(r"audio|video")
 _SEALED_NAME = re.compile(r"encrypted|signature|sealed")
 _TEXT_NAME = re.compile(r"text/|/json|/csv|/xml")
 _HINT_CHARACTERS = 100
-"""Largest length of a text next to a medium that may name its type; a longer one is content."""
+"""Largest length of a text next to a medium in which its type is looked for. A longer text is content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Medium:
-    """Base64 data in JSON, with the words next to it, which may name its format."""
+    """Image, sound or other medium as base64 in JSON data, with the words next to it, which may show its format."""
 
     data: str
     hints: str
-    """Types, keys and short texts next to the data, from the outermost object in: ``input_audio data format wav``."""
+    """Types, keys and short texts around the data, the outermost object first: ``input_audio data format wav``."""
 
 
 def split_media(value: object, hints: str = "") -> tuple[object, list[Medium | Block]]:
-    """Return JSON data `value` without its media, and the media: blocks of images and documents, and base64 inside
-    texts. `hints`: words that may name the format of the media, such as the type of the block that contains `value`."""
+    """Separate the media in the JSON data `value` from its text, as their tokens are counted in different ways. Return
+    the data without media, and the media: blocks of images and documents, and base64 inside texts.
+
+    `hints`: words that may show the format of the media, such as the type of the block that contains `value`.
+    """
     media: list[Medium | Block] = []
     return _reduced(value, hints, media), media
 
 
 def _reduced(value: object, hints: str, media: list[Medium | Block]) -> object:
-    """Return JSON data without its media, and add these to `media`. `hints`: types, keys and short texts around it."""
+    """Return the JSON data `value` without its media, which are added to `media`. `hints`: types, keys and short texts
+    around `value`."""
     if isinstance(value, str):
         return _text_reduced(value, hints, media)
     if isinstance(value, list | tuple):
@@ -80,7 +85,7 @@ def _reduced(value: object, hints: str, media: list[Medium | Block]) -> object:
 
 
 def _text_reduced(text: str, hints: str, media: list[Medium | Block]) -> str:
-    """Return a text without its base64, which is added to `media` with the text on either side as hints."""
+    """Return `text` without its base64, which is added to `media`, with `hints` and the text on either side of it."""
     if len(text) < _LEAST_BASE64:
         return text
 
@@ -95,9 +100,9 @@ def _text_reduced(text: str, hints: str, media: list[Medium | Block]) -> str:
 
 
 def media_tokens(medium: Medium, most_for_an_image: int) -> int:
-    """Return the tokens of a medium, counted as an image if its bytes or hints show one.
+    """Return how many tokens a medium costs. It counts as an image if its bytes or the words next to it show one.
 
-    Otherwise the hints decide: sealed data, sound or film, or text; without any of these it counts as a document.
+    Otherwise these words decide: encrypted data, sound or film, or text; without any of them it counts as a document.
     `most_for_an_image`: largest number of tokens for one image.
     """
     data, hints = medium.data, medium.hints.lower()
@@ -113,22 +118,23 @@ def media_tokens(medium: Medium, most_for_an_image: int) -> int:
 
 
 def image_tokens(block: Block, most: int) -> int:
-    """Return the tokens of an ``image`` block by its pixels, at most `most`."""
+    """Return how many tokens an ``image`` block costs by its pixels, at most `most`; `most` if they are unknown."""
     return _image_tokens(image_size(block), most)
 
 
 def _image_tokens(size: tuple[int, int] | None, most: int) -> int:
-    """Return the tokens of an image of `size`, width and height in pixels; `most` if the size is not known."""
+    """Return the tokens of an image of `size` (width and height in pixels), at most `most`; `most` if it is unknown."""
     return min(most, math.ceil(size[0] * size[1] / PIXELS_PER_TOKEN)) if size else most
 
 
 def document_tokens(block: Block) -> int:
-    """Return the tokens of a document by its pages, at least one, or an estimate if they cannot be counted."""
+    """Return how many tokens a document costs by its pages, of which it has at least one. If they cannot be counted,
+    their number is estimated from the bytes."""
     return max(1, visible_pages(block) or len(source_data(block)) * 3 // 4 // PDF_PAGE_BYTES) * PDF_PAGE_TOKENS
 
 
 def source_data(block: Block) -> str:
-    """Return the base64 or text in an ``image`` or ``document`` block; empty if it has only a URL or file id."""
+    """Return the base64 or text in an ``image`` or ``document`` block; empty if it has only the address of a file."""
     data = field_of(block.get("source"), "data")
     return data if isinstance(data, str) else ""
 
@@ -161,7 +167,7 @@ def _decoded(data: str) -> bytes:
 
 
 PICTURES = ("image", "document")
-"""Types of blocks that count as pictures."""
+"""Types of content blocks that count as pictures."""
 MANY_IMAGES = 20
 """Number of images in a request above which no side of an image may exceed `MANY_IMAGES_PIXELS`."""
 MANY_IMAGES_PIXELS = 2_000
@@ -170,7 +176,7 @@ MANY_IMAGES_PIXELS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Numbers and sizes of the pictures in messages, to be compared with a provider's limits."""
+    """Numbers and sizes of the pictures (images and documents) in messages, to compare with a provider's limits."""
 
     images: int = 0
     """Number of images and document pages."""
@@ -182,20 +188,20 @@ class Load:
     """Size of the largest picture, in characters of base64."""
 
     def __add__(self, other: Load) -> Load:
-        """Return the load of both messages together."""
+        """Return the numbers and sizes of the pictures of both together."""
         largest = max(self.largest, other.largest)
         return Load(self.images + other.images, self.large + other.large, self.size + other.size, largest)
 
 
 def load_of(message: Message) -> Load:
-    """Return the pictures and bytes of `message`."""
+    """Count the pictures (images and documents) and the bytes of `message`, to compare with a provider's limits."""
     pieces = json_pieces(message, ensure_ascii=False, default=str)
     size = sum(len(piece.encode(errors="replace")) for piece in pieces)
     return sum((picture_load(picture) for picture in pictures_in(blocks(message))), Load(size=size))
 
 
 def picture_load(picture: Block) -> Load:
-    """Return the load of one image or document, with a `size` of 0."""
+    """Count one image or document. Its `size` is 0, as the bytes of a message are counted as a whole."""
     if picture["type"] == "document":
         return Load(images=visible_pages(picture), largest=len(source_data(picture)))
     is_large = max(image_size(picture) or (0,)) > MANY_IMAGES_PIXELS
@@ -203,7 +209,7 @@ def picture_load(picture: Block) -> Load:
 
 
 def pictures_in(content: Sequence[object]) -> Iterator[Block]:
-    """Yield the images and documents in content blocks and in the results among them."""
+    """Yield the image and document blocks in the list `content` of a message, also those inside tool results."""
     for block in content:
         if isinstance(block, dict) and block.get("type") in PICTURES:
             yield block
@@ -213,7 +219,8 @@ def pictures_in(content: Sequence[object]) -> Iterator[Block]:
 
 @dataclass(frozen=True, slots=True)
 class MediaLimits:
-    """Largest numbers of pictures and bytes in a request: the API's, until a provider's error names smaller ones."""
+    """Largest numbers of pictures and bytes in a request: those of the API, until a provider's error names smaller
+    ones."""
 
     images: int = 100
     """Largest number of images and document pages."""
@@ -223,6 +230,6 @@ class MediaLimits:
     """Largest size of one picture, in characters of base64; without a limit until an error names it."""
 
     def excess(self, load: Load) -> float:
-        """Return the share of its limit that `load` uses most; a provider refuses a request if it is above 1."""
-        among_large = load.images / MANY_IMAGES if load.large else 0.0
-        return max(load.images / self.images, load.size / self.size, load.largest / self.largest, among_large)
+        """Return the largest share that `load` uses of any limit. A provider refuses a request if it is above 1."""
+        share_with_large = load.images / MANY_IMAGES if load.large else 0.0
+        return max(load.images / self.images, load.size / self.size, load.largest / self.largest, share_with_large)

@@ -1,8 +1,8 @@
-"""Messages as plain JSON data, from dicts or the SDK's own objects; their readable text; and the turns of a history.
+"""Reads messages, which may be dicts or objects of the SDK, as plain JSON data, and divides their list into turns.
 
-Reads only, fetches nothing. A plain message is returned as the same object, so that uncompacted messages stay
-byte-identical when sent. Turns are the smallest runs of messages that can be treated as one: a list may be cut between
-two turns, and never between a call and its result.
+A plain message is returned as the same object, so that uncompacted messages stay byte-identical when sent. Turns are
+the smallest runs of messages that can be treated as one: a list may be cut between two turns, and never between a tool
+call and its result. Nothing is fetched.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from planner.reading.lazy import lazy_property
 from planner.reading.secrets import quoted
 
 Message = dict[str, Any]
-"""One message: ``{"role": …, "content": str | list[Block]}``."""
+"""Message of the Messages API: ``{"role": …, "content": str | list[Block]}``."""
 Block = dict[str, Any]
-"""Content block: ``{"type": "text" | "tool_use" | "tool_result" | …}``; unknown types pass through."""
+"""Content block of a message: ``{"type": "text" | "tool_use" | "tool_result" | …}``; unknown types are kept."""
 ROLES = ("user", "assistant", "system")
 """Roles of a message; only newer models accept ``system`` messages inside a conversation."""
 THINKING = ("thinking", "redacted_thinking")
 """Types of blocks with a model's thinking."""
 OPAQUE = "opaque"
-"""Type of a block with content that an adapter cannot translate; its message is kept as it is."""
+"""Type of a block with content from another program's format that cannot be translated. Its message stays the same."""
 _CHAT_ROLES = ("tool", "function")
 """Roles that only OpenAI's chat messages have."""
 _CHAT_CONVERTER = "applier.adapters.transcripts.from_openai"
 
 
 def checked_message(message: object, place: str) -> Message:
-    """Return `message` as plain JSON data: the same object if it is plain already. `place`: its place in the caller's
-    list, for errors.
+    """Return `message` as plain JSON data, after checking its form: the same object if it is plain already. `place`:
+    its place in the caller's list, for errors.
 
     Raises:
         TranscriptError: `message` is in OpenAI's form, has no known role, or has content that is neither text nor a
@@ -52,7 +52,8 @@ def checked_message(message: object, place: str) -> Message:
 
 
 def plain_message(message: object, place: str = "message") -> Message:
-    """Return `message` as plain JSON data: the same object if it is plain already. `place`: its name in errors.
+    """Return `message`, a dict or an object of the SDK, as plain JSON data: the same object if it is plain already.
+    `place`: its name in errors.
 
     Raises:
         TranscriptError: `message` has no role, or its content is neither text nor a list of blocks.
@@ -74,7 +75,8 @@ def plain_message(message: object, place: str = "message") -> Message:
 
 
 def _plain_block(block: object, message_place: str, index: int) -> Block:
-    """Return `block` as plain JSON data; `message_place` and `index` name it in errors."""
+    """Return `block`, a dict or an object of the SDK, as plain JSON data; `message_place` and `index` name it in
+    errors."""
     data = block if isinstance(block, dict) else _dumped(block, f"{message_place}, block {index}")
     if not isinstance(data.get("type"), str):
         raise TranscriptError(
@@ -87,7 +89,7 @@ def _plain_block(block: object, message_place: str, index: int) -> Block:
 
 
 def _dumped(value: object, place: str) -> dict[str, Any]:
-    """Return an SDK object as the dict it was parsed from, without unset fields."""
+    """Return an object of the SDK as the dict it was parsed from, without fields that were not set."""
     dump = getattr(value, "model_dump", None)
     if callable(dump):
         dumped = dump(mode="json", exclude_unset=True, warnings=False)  # unknown types are no warning
@@ -105,14 +107,14 @@ def blocks(message: Message) -> Sequence[Block]:
 
 
 def compacted_start(messages: Sequence[object], known: int = 0) -> int:
-    """Return the index of the message with the server's newest compaction, which replaces all before it; 0 without one.
-    The first `known` messages are known to contain none.
+    """Return the index of the newest message in which the provider compacted the conversation itself, so that it reads
+    nothing before that message; 0 without one. The first `known` messages are known not to be such messages.
 
     A compaction with null content failed, and replaces nothing (``BetaCompactionBlockParam`` in the SDK)."""
     for index in range(len(messages) - 1, known - 1, -1):
         message = messages[index]
         content = message.get("content") if type(message) is dict else field_of(message, "content")
-        # exact types are quick to test, and a session looks through the whole list if its messages are new objects
+        # tests of exact types are quick, and a session may have to test every message of a long list
         if type(content) is str or not content:
             continue
         first = content[0] if type(content) is list else None
@@ -123,45 +125,46 @@ def compacted_start(messages: Sequence[object], known: int = 0) -> int:
 
 
 def is_compacted(message: object) -> bool:
-    """Return True for a message (a dict, or an SDK object) that begins with a ``compaction`` block of the server."""
+    """Return True if `message` (a dict, or an object of the SDK) begins with the provider's own summary of everything
+    before it, a ``compaction`` block."""
     content = field_of(message, "content")
     first = content[0] if isinstance(content, list | tuple) and content else None
     return field_of(first, "type") == "compaction" and field_of(first, "content") is not None
 
 
 def has_user_words(message: Message) -> bool:
-    """Return True for a user's message without results of tools; the API counts what follows as a new turn."""
+    """Return True if `message` is the user's and has no tool results. For the API, a new turn begins with it."""
     return message["role"] == "user" and all(block["type"] != "tool_result" for block in blocks(message))
 
 
 def field_of(value: object, name: str) -> object:
-    """Return the field `name` of `value`, a dict or an SDK object; None without such a field."""
+    """Return the field `name` of `value`, which may be a dict or an object of the SDK; None without such a field."""
     if type(value) is dict:  # most values are; this test is ten times faster than the one for a Mapping
         return value.get(name)
     return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
 def call_ids(message: Message) -> list[str]:
-    """Return the ids of the calls in `message`, in order, including those that the server runs."""
+    """Return the ids of the tool calls in `message`, in order, also of those that the provider runs itself."""
     return [str(block.get("id")) for block in blocks(message) if block["type"].endswith("tool_use")]
 
 
 def result_ids(message: Message) -> list[str]:
-    """Return the ids of the calls that `message` answers, in order, whoever ran them."""
+    """Return the ids of the calls whose results are in `message`, in order, also of those that the provider ran."""
     return [str(block.get("tool_use_id")) for block in blocks(message) if block["type"].endswith("tool_result")]
 
 
 def result_text(block: Block) -> str:
-    """Return all text in a result, including nested blocks, titles and addresses, by line."""
+    """Return all text in `block`, a tool result, including nested blocks, titles and addresses, each on its lines."""
     return readable_text(block.get("content"))
 
 
 MOST_PARSED = 100_000
-"""Number of characters of a result above which it is not parsed."""
+"""Largest length of a tool result that is parsed as JSON."""
 
 
 def parsed_result(text: str) -> object:
-    """Return a result parsed as a JSON object or list; None if it is neither, or very long."""
+    """Return the JSON object or list that the tool result `text` contains; None if it is neither, or very long."""
     try:
         return json.loads(text) if text.lstrip()[:1] in ("{", "[") and len(text) <= MOST_PARSED else None
     except (ValueError, RecursionError):
@@ -169,23 +172,24 @@ def parsed_result(text: str) -> object:
 
 
 def readable_text(content: object) -> str:
-    """Return the text in `content`, a text, a block or a list of these, one a line, without images and sealed data."""
+    """Return the text in `content`, a text, a content block or a list of these, joined by line breaks. Images and data
+    encrypted by the provider are left out."""
     return "\n".join(_texts(content))
 
 
 _TEXT_KEYS = ("title", "url", "source", "text", "stdout", "stderr", "error_code")
-"""Fields with text for a reader in search results, fetched pages and code runs."""
+"""Fields with readable text in blocks of search results, fetched pages and code runs."""
 
 _LONG_KEYS = ("messages", "content", "source", "data", "text")
-"""Fields of a body or message in which long media and texts may be."""
+"""Fields of a request or message in which long media and texts may be."""
 _SLICE = 2**18
-"""Number of characters of a text that are written as JSON at once."""
+"""Number of characters of a text that are written as JSON at once, so that other threads are not blocked."""
 _PLACE = re.compile(r'"\\u0000(\d{1,6})\\u0000"')
-"""Mark in JSON that replaces a long text and contains its index: ``"\\u00003\\u0000"``."""
+"""Mark in JSON that replaces a long text, with the index of the text: ``"\\u00003\\u0000"``."""
 
 
 def _texts(content: object) -> Iterator[str]:
-    """Yield the texts of `content` for a reader, in order, without images and sealed data."""
+    """Yield the readable texts in `content`, in order, without images and data encrypted by the provider."""
     if isinstance(content, str):
         yield content
     elif isinstance(content, list):
@@ -200,7 +204,7 @@ def _texts(content: object) -> Iterator[str]:
 
 
 def strings_in(value: object) -> Iterator[str]:
-    """Yield the texts in JSON data, in their order, without the keys of objects."""
+    """Yield the texts in the JSON data `value`, in order, also nested ones, but not the keys of objects."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list | tuple):
@@ -209,15 +213,15 @@ def strings_in(value: object) -> Iterator[str]:
 
 
 def to_json(value: object) -> str:
-    """Return `value` as compact JSON in ASCII: lone surrogates survive, key order is kept."""
+    """Return `value` as JSON in ASCII without blanks. The order of keys stays, and so do lone surrogates."""
     return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
 
 
 def message_digest(message: Message, place: str = "message") -> str:
-    """Return the SHA-256 of `message`.
+    """Return a SHA-256 digest by which the same message is recognised later.
 
     ``cache_control`` marks are ignored, as callers move them from call to call. Content that is a string has the same
-    digest as a single text block.
+    digest as a single text block with it.
 
     Raises:
         TranscriptError: `message` contains data that JSON cannot express.
@@ -232,43 +236,43 @@ def message_digest(message: Message, place: str = "message") -> str:
 
 
 def json_pieces(value: object, **options: Any) -> Iterator[str]:
-    """Yield pieces that together are compact JSON of `value`. `options`: those of `json.dumps`; without any, the JSON
-    is ASCII.
+    """Write `value` as JSON without blanks, and yield it in pieces. `options`: those of `json.dumps`; without any, the
+    JSON is ASCII.
 
     Long texts of messages are yielded in slices, so that none is copied whole and other threads can run in between.
     """
-    long: list[str] = []
+    long_texts: list[str] = []
     write = json.JSONEncoder(separators=(",", ":"), **options).encode
-    parts = _PLACE.split(write(with_places(value, long)))
-    if [str(at) for at in range(len(long))] != sorted(parts[1::2], key=int):  # a text of `value` looks like a mark
-        long, parts = [], [write(value)]
-    for at, part in enumerate(parts):
+    pieces = _PLACE.split(write(with_places(value, long_texts)))
+    if [str(at) for at in range(len(long_texts))] != sorted(pieces[1::2], key=int):  # a text looks like a mark
+        long_texts, pieces = [], [write(value)]
+    for at, piece in enumerate(pieces):
         if at % 2 == 0:
-            yield part
+            yield piece
         else:  # the index of a long text
-            text = long[int(part)]
+            text = long_texts[int(piece)]
             yield '"'
             yield from (write(text[start : start + _SLICE])[1:-1] for start in range(0, len(text), _SLICE))
             yield '"'
 
 
-def with_places(value: Any, long: list[str], depth: int = 8) -> Any:
-    """Return `value` with a mark instead of each long text, and add the texts to `long`; a mark contains the index
-    there. `depth`: number of nested lists and objects in which texts are searched."""
+def with_places(value: Any, long_texts: list[str], depth: int = 8) -> Any:
+    """Return `value` with a short mark in place of each long text. The texts are added to `long_texts`, and each mark
+    contains the index there. `depth`: number of nested lists and objects in which long texts are looked for."""
     if isinstance(value, str) and len(value) > _SLICE:
-        long.append(value)
-        return f"\0{len(long) - 1}\0"
+        long_texts.append(value)
+        return f"\0{len(long_texts) - 1}\0"
     if isinstance(value, list) and depth:
-        return [with_places(inner, long, depth - 1) for inner in value]
+        return [with_places(inner, long_texts, depth - 1) for inner in value]
     if isinstance(value, dict) and depth:
-        inner = {key: with_places(value[key], long, depth - 1) for key in _LONG_KEYS if key in value}
+        inner = {key: with_places(value[key], long_texts, depth - 1) for key in _LONG_KEYS if key in value}
         return {**value, **inner} if inner else value
     return value
 
 
 def cache_marks(value: object) -> Iterator[Mapping[str, Any]]:
-    """Yield the ``cache_control`` marks in `value`: a message, block, tool, body, or a list of these. Marks inside
-    results are included, ``cache_control`` in the arguments of a call is no mark."""
+    """Yield the ``cache_control`` marks, which tell the provider what to cache, in `value`: a message, block, tool,
+    request, or a list of these. Tool results may contain them; in the arguments of a call they are no marks."""
     if isinstance(value, list | tuple):
         for part in value:
             yield from cache_marks(part)
@@ -279,7 +283,7 @@ def cache_marks(value: object) -> Iterator[Mapping[str, Any]]:
 
 
 def unmarked(message: Message) -> Message:
-    """Return `message` without its cache marks; the same object if it has none."""
+    """Return `message` without its ``cache_control`` marks; the same object if it has none."""
     return _unmarked_block(message) if any(cache_marks(message)) else message
 
 
@@ -288,7 +292,7 @@ def _unmarked(content: Sequence[Any]) -> list[Any]:
 
 
 def _unmarked_block(block: Block) -> Block:
-    """Return a block or message without its cache marks; the same object if it has no field that may have one."""
+    """Return a block or message without its ``cache_control`` marks; the same object if it has no field for them."""
     inner = block.get("content")
     if "cache_control" not in block and not isinstance(inner, list):
         return block
@@ -301,75 +305,81 @@ TurnKind = Literal["user", "assistant", "tools", "other"]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn: the messages of its history from index ``start`` up to, but not including, ``stop``."""
+    """One turn, the smallest run of messages that can be kept or removed as one, by its place in the history."""
 
     id: str
-    """Id ``t1``, ``t2``, …: the place in an append-only history, which never changes."""
+    """Id of the turn, ``t1``, ``t2``, …: its place in the history, which never changes as the history only grows."""
     start: int
+    """Index of the turn's first message in the history."""
     stop: int
+    """Index after the turn's last message."""
     kind: TurnKind
     """Kind of the turn. ``user``: words of the user. ``assistant``: an answer without calls of a client's tools.
-    ``tools``: an answer with such calls, and all their results. ``other``: anything else, such as the server's own
-    compaction, loaded tools and opaque blocks."""
+    ``tools``: an answer with such calls, and all their results. ``other``: anything else, such as the provider's own
+    compaction, loaded tools and blocks that cannot be translated."""
     digest: str
+    """Digest of the turn's messages, by which the same turn is recognised later."""
     live: bool
-    """True in the live tail, which the model has not answered yet."""
+    """True if the model has not answered the turn yet, so that it stays whole."""
     repeated: bool = False
-    """True for a host's system message that is repeated later, word for word."""
+    """True if the turn is a host program's system message that is repeated later, word for word."""
 
     @property
     def number(self) -> int:
-        """Number in the id: 1 for ``t1``."""
+        """Number of the turn in the history: 1 for ``t1``."""
         return int(self.id[1:])
 
     @property
     def must_stay(self) -> bool:
-        """True for a turn of kind ``other``, which a plan keeps as it is unless it is repeated later."""
+        """True if a plan must not change the turn: it is of the kind ``other``, and is not repeated later."""
         return self.kind == "other" and not self.repeated
 
 
 @dataclass(frozen=True)
 class History:
-    """Complete list of messages, as the caller's objects and as plain data."""
+    """Complete list of messages of a conversation, divided into turns."""
 
     originals: tuple[object, ...]
+    """Messages as the caller's own objects."""
     messages: tuple[Message, ...]
+    """The same messages as plain JSON data."""
     digests: tuple[str, ...]
     """Digest of each message, in order."""
     turns: tuple[Turn, ...]
+    """Turns of the conversation, in order."""
 
     @lazy_property
     def digest(self) -> str:
-        """Digest of all messages, in order: ``sha256:…``."""
+        """Digest of all messages (``sha256:…``), by which a plan is bound to its history."""
         return self.digest_at(len(self.messages))
 
     def digest_at(self, count: int) -> str:
-        """Return the digest of the first `count` messages; a longer history has the same digests for its beginnings."""
+        """Return the digest of the first `count` messages. It shows whether a longer history begins with them."""
         return _joined_digest(self.digests[:count])
 
     @lazy_property
     def by_id(self) -> dict[str, Turn]:
-        """Turns by id."""
+        """Turns of the conversation by their ids."""
         return {turn.id: turn for turn in self.turns}
 
     def messages_of(self, turn: Turn) -> tuple[Message, ...]:
-        """Return the plain messages of `turn`."""
+        """Return the messages of `turn` as plain JSON data."""
         return self.messages[turn.start : turn.stop]
 
     def blocks_of(self, turn: Turn) -> Iterator[tuple[str, Block]]:
-        """Yield each block of `turn` with the role of its message, in order."""
+        """Yield each content block of `turn`, in order, after the role of its message."""
         for message in self.messages_of(turn):
             for block in blocks(message):
                 yield message["role"], block
 
 
 def read_history(messages: Sequence[object], known: History | None = None) -> History:
-    """Return `messages` (dicts or SDK objects) as a history with its turns; the list itself is not kept.
+    """Read `messages` (dicts or objects of the SDK) and divide them into turns. The list itself is not stored.
 
-    Turns of `known`, the beginning of the same history, are reused.
+    `known`: the same conversation when it was shorter; its turns are reused, which saves time.
 
     Raises:
-        TranscriptError: an entry is not a message, or not JSON data; the text names its index.
+        TranscriptError: an item is no message, or not JSON data; the text names its index.
     """
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
         raise TranscriptError(f"messages: expected a list of messages, found {type(messages).__name__}")
@@ -381,15 +391,19 @@ def read_history(messages: Sequence[object], known: History | None = None) -> Hi
 def assemble_history(
     originals: Sequence[object], plain: Sequence[Message], digests: Sequence[str], known: History | None = None
 ) -> History:
-    """Return a history of messages that were read and digested before; unchanged turns of `known` are reused."""
-    goes_on = known is not None and known.digests == tuple(digests[: len(known.digests)])
-    earlier = known.turns[:-1] if known is not None and goes_on else ()  # the last one may go on
+    """Divide messages that were read before into turns, and return them as a history.
+
+    `originals`: the caller's objects; `plain`: the same as JSON data; `digests`: digest of each message; `known`: the
+    same conversation when it was shorter, whose unchanged turns are reused.
+    """
+    is_longer = known is not None and known.digests == tuple(digests[: len(known.digests)])
+    earlier = known.turns[:-1] if known is not None and is_longer else ()  # the last one may have more messages now
     return History(tuple(originals), tuple(plain), tuple(digests), tuple(_turns(plain, digests, earlier)))
 
 
 def _turns(messages: Sequence[Message], digests: Sequence[str], earlier: Sequence[Turn]) -> Iterator[Turn]:
-    """Yield all turns. `earlier`: the first turns of a shorter history with the same beginning. These are reused, or
-    copied if they are live or repeated in only one of the two histories."""
+    """Divide `messages` into turns. `earlier`: the turns of the same history when it was shorter. These are reused, or
+    copied if `live` or `repeated` has changed. `digests`: digest of each message."""
     starts = [*_starts(messages, earlier[-1].stop if earlier else 0), len(messages)]
     spans = [*((turn.start, turn.stop) for turn in earlier), *pairwise(starts)]
     live_from = _live_from(messages, spans)
@@ -409,38 +423,39 @@ def _turns(messages: Sequence[Message], digests: Sequence[str], earlier: Sequenc
 
 
 _FIXED = (OPAQUE, "tool_reference")
-"""Types of blocks whose turn must not be changed."""
+"""Types of content blocks that must not be changed, and so their turns."""
 
 
 def _holds_fixed(message: Message) -> bool:
-    """Return True if `message` contains a block that must stay: content that an adapter cannot translate, or tools
-    that a search returned. Without the latter the model could not call these tools."""
+    """Return True if `message` contains a block that must stay: content that cannot be translated, or tools that a
+    search returned, as the model could not call these tools without it."""
     content = blocks(message)
-    inner = (block.get("content") for block in content if block["type"].endswith("tool_result"))
-    lists = (held.get("tool_references") if isinstance(held, dict) else held for held in inner)
+    contents = (block.get("content") for block in content if block["type"].endswith("tool_result"))
+    lists = (inner.get("tool_references") if isinstance(inner, dict) else inner for inner in contents)
     items = chain(content, *(items for items in lists if isinstance(items, list)))
     return any(isinstance(item, dict) and item.get("type") in _FIXED for item in items)
 
 
 def _is_notice(message: Message) -> bool:
-    """Return True for a system message that may be repeated: of text alone, as one that changes the tools is needed."""
+    """Return True if `message` is a system message of text alone, which is not needed if it is repeated later. One that
+    changes the tools is needed."""
     return message["role"] == "system" and all(block["type"] == "text" for block in blocks(message))
 
 
 def _starts(messages: Sequence[Message], first: int) -> Iterator[int]:
-    """Yield the indices at which turns start; `first` is one of them, and the indices before it are left out.
+    """Yield the indexes in `messages` at which turns start, from `first`, which is one of them.
 
-    A message belongs to the turn before if it answers a call that is still open there. An assistant's message also
-    belongs to it after an assistant's message with open calls or with thinking alone, as the API counts the two as one
-    message. Whether a message starts a turn does not depend on later messages, so turns never change as a list grows.
+    A message belongs to the turn before it if it answers a tool call there that has no result yet. An assistant's
+    message also belongs to it after an assistant's message with such calls or with thinking alone, as the API counts
+    the two as one message. Later messages do not matter, so turns never change as a list grows.
     """
     unanswered: set[str] = set()
-    answer_before: Message | None = None  # the message before, if it is the assistant's
+    answer_before: Message | None = None  # the previous message, if it is the assistant's
     for index in range(first, len(messages)):
         message = messages[index]
         is_answer = message["role"] == "assistant"
         if unanswered:
-            joins = (is_answer and answer_before is not None) or _goes_on(message, unanswered)
+            joins = (is_answer and answer_before is not None) or _answers(message, unanswered)
         else:
             joins = is_answer and answer_before is not None and _is_thought(answer_before)
         if index == first or not joins:
@@ -452,9 +467,9 @@ def _starts(messages: Sequence[Message], first: int) -> Iterator[int]:
         unanswered -= set(result_ids(message))
 
 
-def _goes_on(message: Message, unanswered: set[str]) -> bool:
-    """Return True if `message` answers one of the `unanswered` calls, or contains a call that one of them made. The
-    latter is programmatic tool calling: code that runs on the server calls a client's tool."""
+def _answers(message: Message, unanswered: set[str]) -> bool:
+    """Return True if `message` has the result of one of the `unanswered` calls, or a call that one of them made
+    (programmatic tool calling: code that runs at the provider calls a client's tool)."""
     ids = result_ids(message)
     if message["role"] == "assistant":
         ids += [str(field_of(block.get("caller"), "tool_id")) for block in blocks(message)]
@@ -462,9 +477,9 @@ def _goes_on(message: Message, unanswered: set[str]) -> bool:
 
 
 def _is_thought(message: Message) -> bool:
-    """Return True if `message` contains thinking and nothing else."""
+    """Return True if `message` contains the model's thinking and nothing else."""
     types = [block["type"] for block in blocks(message)]
-    return bool(types) and all(one in THINKING for one in types)
+    return bool(types) and all(block_type in THINKING for block_type in types)
 
 
 def _kind(first: Message) -> TurnKind:
@@ -477,11 +492,12 @@ def _kind(first: Message) -> TurnKind:
 
 
 def _live_from(messages: Sequence[Message], spans: Sequence[tuple[int, int]]) -> int:
-    """Return the number of turns before the live tail. `spans`: start and stop of each turn.
+    """Return the number of turns that the model has answered; those after them always stay. `spans`: first message of
+    each turn, and the one after its last, by index.
 
-    The tail begins after the assistant's last turn; or with it, if its calls have no results yet, or the assistant has
-    not answered the results. Then the assistant's messages right before that turn are also in the tail. For the API
-    they are one message with the calls, and they may contain the thinking that the calls need.
+    The assistant's last turn is not answered if its calls have no results yet, or if the assistant has not replied to
+    the results. Then its messages right before that turn stay, too: for the API they are one message with the calls,
+    and they may contain the thinking that the calls need.
     """
     at = len(spans)
     while at > 0 and messages[spans[at - 1][0]]["role"] != "assistant":
@@ -495,14 +511,15 @@ def _live_from(messages: Sequence[Message], spans: Sequence[tuple[int, int]]) ->
 
 
 def _ends_answered(turn: Sequence[Message]) -> bool:
-    """Return True if `turn` ends with a message of the assistant and each of its calls has a result."""
+    """Return True if the last message of `turn` is the assistant's, and each tool call in `turn` has a result."""
     called = {call for message in turn for call in call_ids(message)}
     answered = {result for message in turn for result in result_ids(message)}
     return turn[-1]["role"] == "assistant" and called <= answered
 
 
 def prefix_digests(digests: Sequence[str], start: int = 0) -> Iterator[str]:
-    """Yield the digest of the first `start` + 1 messages, of one more, and so on, from `digests` of single messages."""
+    """Yield the digest of the first `start` + 1 messages of a list, then of one more, and so on up to all. `digests`:
+    digests of the single messages."""
     running = hashlib.sha256("".join(digests[:start]).encode())
     for digest in digests[start:]:
         running.update(digest.encode())
@@ -514,5 +531,5 @@ def _joined_digest(digests: Sequence[str]) -> str:
 
 
 def _digits(running: hashlib._Hash) -> str:
-    """Return the hex digits of a running hash; tests shorten them to make two histories collide."""
+    """Return the hex digits of a hash. Tests replace this function by one with few digits, so that hashes collide."""
     return running.hexdigest()

@@ -1,9 +1,10 @@
-"""Removes secrets from text that is kept for reading: facts, plans and events; on request also originals.
+"""Removes secrets (passwords, keys, tokens) from facts, plans and events that are stored; on request from originals.
 
-There are three searches. The first is for forms of vendors, mostly by rules of the package kingfisher. The second is
-for tokens of any vendor: a prefix and a long random part. The third is for values after a name, an option, a header or
-a program. Names, placeholders and code stay. Each rule lists words that its lines contain, so that most lines are not
-searched by a pattern. `Secrets` recognises pieces of secrets where a text was cut. Time is linear in the text.
+There are three searches. The first is for secrets in the forms of known vendors, mostly by rules of the package
+kingfisher. The second is for tokens of any vendor: a prefix and a long random part. The third is for values after a
+name, an option, a header or a program: ``password=…``. Names, placeholders and code stay. Each rule lists words that
+its lines contain, so that most lines are not searched by a pattern. `Secrets` recognises pieces of secrets where a text
+was cut. Time is linear in the text.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 
 
 _ESCAPED = r"(?<=\\[nrt])|(?<=\\u[0-9a-f]{4})|(?<=[0-9]m)"
-"""End of an escape: of ``\\n`` or ``\\u2192`` in JSON, or of ``\\x1b[32m`` for a terminal."""
+"""Place after an escape, ``\\n`` or ``\\u2192`` in JSON or ``\\x1b[32m`` for a terminal, where a secret may begin."""
 _START = rf"(?:\b|{_ESCAPED})"
 """Beginning of a word, also right after an escape."""
 _QUOTE = r"(?:\\{0,15}[\"'])"
-"""Quote in a text, or with the backslashes that it has within up to four levels of JSON."""
+"""Quotation mark, also with the backslashes that it has in a text within up to four levels of JSON."""
 _WORDS_OF_FORMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"eyJ[\w-]{8,8000}\.[\w-]{8,}(?:\.[\w-]+)*", ("eyj",)),  # a JSON Web Token
     (r"(?:AKIA|ASIA)[A-Z0-9]{16}\b", ("akia", "asia")),  # Amazon
@@ -39,22 +40,23 @@ _WORDS_OF_FORMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"https://hooks\.slack\.com/[a-z]{1,20}/[\w/-]{20,}", ("hooks.slack",)),
     (r"(?<=/webhooks/)\d{5,30}/[\w-]{40,}", ("/webhooks/",)),  # Discord
 )
-"""Forms of vendors' secrets, each with `SecretRule.words`."""
+"""Patterns of vendors' secrets, each with the words in lower case that its line contains (see `SecretRule.words`)."""
 _HEX_FORMS = (
     r"(?:AC|SK)[0-9a-f]{32}\b",  # Twilio
     r"[0-9]{8,10}:[\w-]{35}(?![\w-])",  # Telegram
     r"[01]/[0-9]{16}:[0-9a-f]{32}\b",  # Asana
     r"(?:[sp]k|key|token|secret|api)[_-](?:[a-z]{2,4}[_-])?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",  # a UUID
 )
-"""Forms of digits and letters, from each vendor's documentation; kingfisher finds them in fewer places."""
+"""Patterns of vendors' secrets without a typical word, from each vendor's documentation. kingfisher finds them, too,
+but in fewer places."""
 HEX_FORM = lazy_pattern(rf"{_START}(?:{'|'.join(_HEX_FORMS)})")
-"""Secret in one of the `_HEX_FORMS`."""
+"""Secret that matches one of the `_HEX_FORMS`."""
 _HASH = lazy_pattern(
     rf"(?:(?<!\w)|{_ESCAPED})\$(?:[1-9]|[1-9a-z]{{2,10}})\$(?:[\w=,./-]{{1,40}}\$){{0,3}}[./A-Za-z0-9]{{20,}}"
 )
 """Hash of a password: ``$2b$12$…``."""
 _PLACEHOLDER = r"(?![$<{%\[*]|(?i:xxx|your[_-]|example|changeme|redacted|process\.|os\.|env[.:(\[]|(?:bearer|basic)\b))"
-"""Beginning of a value that is no secret: a variable, a blank to fill in, or code that looks it up."""
+"""Condition that a value is not ``${TOKEN}``, ``<your-key>``, ``os.environ`` or the like, which are no secrets."""
 _URL = lazy_pattern(
     rf"({_START}[a-zA-Z][a-zA-Z0-9+.-]{{1,20}}://[^\s/:@'\"]{{0,100}}:){_PLACEHOLDER}[^\s/@'\"]{{1,200}}(?=@)"
 )
@@ -65,12 +67,12 @@ _HEADER = lazy_pattern(
 )
 """Token in a header: ``Authorization: Bearer abcdefgh``, ``Bearer a1b2c3…``; not ``bearer of news``."""
 _PASS = r"pass(?:word|wd|phrase|code)|pwd|storepass|requirepass|psk"
-"""Name of a password."""
+"""Names of a password, such as ``passwd``."""
 _NAME = (
     rf"(?i:{_PASS}|secret|token|credential|api[_-]?key|(?:access|account|auth|private|secret|signing|encryption|master"
     r"|client|shared|license|service)[_-]?(?:access[_-]?)?key(?:[_-]data)?)"
 )
-"""Name of a secret, or its end: ``api_key`` in ``openai_api_key``."""
+"""Name of a secret, or the end of one: ``api_key`` in ``openai_api_key``."""
 _VALUE = rf"{_PLACEHOLDER}[^\s\"'`,;\x1b&()\[\]{{}}<>|\\]{{6,}}+"
 """Value without quotes, brackets and blanks that is no placeholder."""
 _QUOTED = rf"({_NAME}{_QUOTE}?\s?(?:[:=]\s?|[ ])({_QUOTE})){_PLACEHOLDER}[^\s\"'\\]{{6,}}(?=\2)"
@@ -81,7 +83,7 @@ but is not replaced, as it matches `CODE`."""
 _ASSIGNED = rf"({_NAME}[ ]{{1,9}}[=:][ ]{{1,9}})(?=[A-Za-z+/]{{0,99}}[0-9])[A-Za-z0-9+/]{{16,}}+={{0,2}}(?![\w.(\[])"
 """Value in letters of base64 after a name and blanks: ``secret_access_key = wJalr/K7…``; not ``token = token2``."""
 _MIXED = r"(?=[^\s\"']{0,99}(?:[0-9]|[a-z][A-Z]|[A-Z]{2}[a-z]))"
-"""Beginning of a value with a digit, or with letters of both cases other than one capital at its start."""
+"""Condition that a value has a digit, or letters of both cases other than one capital at its start, as words have."""
 _SHORT_NAME = (
     rf"((?:[_.-](?i:pass|auth|key|pat)|\b(?:pass|auth)){_QUOTE}?\s?[=:]\s?{_QUOTE}?"
     rf"|(?i:auth|credentials?){_QUOTE}?\s?[=:]\s?[(\[]\s?{_QUOTE}?[^\s,\"']{{1,60}}{_QUOTE}?,\s{{0,3}}{_QUOTE}?){_MIXED}{_VALUE}"
@@ -101,11 +103,12 @@ incorrect`` matches, too, but is not replaced, as ``incorrect`` matches `CODE`."
 _OPTION = rf"((?:(?<![\w.-])|{_ESCAPED})--?[\w.-]{{0,40}}{_NAME}(?:[ ]{{1,9}}|=)[\"']?){_VALUE}"
 """Value of an option: ``--password q1w2e3r4``; not ``--token-file path/to``."""
 _GAP = r"(?:[^A-Za-z\\]|\\{1,15}(?:[nrt]|u[0-9a-f]{4})|(?<=[0-9])m){1,24}"
-"""White space, and the marks of viewers, diffs, terminals and JSON around a line break."""
+"""White space, and characters that tools, diffs, terminals and JSON put around a line break."""
 NETRC = lazy_pattern(rf"(\blogin\s{{1,9}}\S{{1,99}}{_GAP}password\s{{1,9}}){_VALUE}")
 """Password in a netrc file, on the line of its login or after it."""
 _USER = rf"((?<!\S)(?:-[uU]|--user|--proxy-user)[ =]?[\"']?(?:[\w.@+-]{{1,99}}|\[secret\])[:%]){_VALUE}"
-"""Password after a user: ``curl -u admin:q1w2e3r4``; also ``docker run -u 1000:100000``, which stays as a number."""
+"""Password after a user's name: ``curl -u admin:q1w2e3r4``. ``docker run -u 1000:100000`` matches, too, but is not
+replaced, as a number matches `CODE`."""
 _PROGRAM = (
     rf"({_START}(?:(?:mysql|mysqldump|mariadb|mysqladmin)\b[^\n|;&]{{0,99}}?\s-p|sshpass\s{{1,9}}-p\s?[\"']?"
     rf"|login\b[^\n|;&]{{0,99}}?\s-p\s{{1,9}}[\"']?|IDENTIFIED\s(?:WITH\s\w{{1,40}}\s)?BY\s(?:PASSWORD\s)?[\"']"
@@ -113,31 +116,32 @@ _PROGRAM = (
     rf"|(?<!\S)-pass(?:in|out)?\spass:|AUTH\s(?=\S{{0,99}}[0-9])"
     rf"|echo\s[\"']?(?=\S{{6,200}}\s?\|[^\n]{{0,60}}--password-stdin)){_VALUE}"
 )
-"""Argument of a program: ``mysql -u root -pq1w2e3r4``, ``IDENTIFIED BY 'q1w2e3r4'``."""
+"""Password as the argument of a program: ``mysql -u root -pq1w2e3r4``, ``IDENTIFIED BY 'q1w2e3r4'``."""
 _WORD = lazy_pattern(
     rf"({_NAME}=)(?!(?i:undefined|string)\b)(?!\w{{0,99}}{_NAME})(?:[A-Za-z]{{6,}}|[0-9]{{6,}})(?=[\s&;\"'`<]|$)"
 )
-"""Plain word or number outside of code: ``password=correcthorse``; not ``f(token=value)``, as a bracket follows."""
+"""Password that is a plain word or number: ``password=correcthorse``; not code as in ``f(token=value)``, where a
+bracket follows."""
 _COOKIE = lazy_pattern(
     rf"((?i:cookie){_QUOTE}?\s?[:=]\s?{_QUOTE}?)(?=[\w.-]{{1,60}}=|[^\n\"'\\]{{0,400}};\s?[\w.-]{{1,60}}=)[^\n\"'\\]{{8,}}"
 )
-"""Whole cookie: ``Cookie: theme=dark; session=…``; not ``cookie: string``."""
+"""Cookie in a header, as a whole: ``Cookie: theme=dark; session=…``; not ``cookie: string``."""
 _SIGNED = lazy_pattern(
     r"((?:[?&;](?i:sig|code|client_assertion)|\b(?i:(?:x-amz-)?signature|x-amz-security-token))=)"
     r"(?=[\w%+/=.-]{0,99}[0-9])[\w%+/=.-]{20,}"
 )
-"""Signature or code in an address: ``…&sig=…``."""
+"""Signature or code that gives access, in a URL: ``…&sig=…``."""
 _SCHEME = lazy_pattern(
     rf"((?i:authorization){_QUOTE}?\s?[:=]\s?{_QUOTE}?(?i:aws4-hmac-sha256|digest|hawk|oauth|signature)\s)"
     rf"(?:[\w-]{{1,40}}=(?:{_QUOTE}[^\n\"'\\]{{0,400}}{_QUOTE}|[^\s\"'\\,]{{1,400}}),?\s{{0,3}}){{1,20}}+"
 )
-"""All fields of a header: ``Authorization: Digest username="…", response="…"``."""
+"""Fields of an authorization header, all of them: ``Authorization: Digest username="…", response="…"``."""
 _LOGIN = lazy_pattern(
     rf"({_START}[a-z][\w.-]{{0,40}}:){_PLACEHOLDER}(?=[^\s@]{{0,99}}[0-9])[^\s@/:\"']{{8,99}}(?=@(?!sha\d)[a-z])"
 )
-"""Password in a login: ``bob:q1w2e3r4@host``; not ``image:tag@sha256:…``."""
+"""Password between a user's name and a host: ``bob:q1w2e3r4@host``; not ``image:tag@sha256:…``."""
 _USERINFO = lazy_pattern(rf"({_START}[a-zA-Z][a-zA-Z0-9+.-]{{1,20}}://)(?=[\w.~%-]{{0,99}}[0-9])[\w.~%-]{{16,}}(?=@)")
-"""Token in an address: ``https://TOKEN@host``; not ``https://user@host``."""
+"""Token in a URL: ``https://TOKEN@host``; not ``https://user@host``."""
 _JWK = lazy_pattern(rf"((?<!\\){_QUOTE}(?:d|k|p|q|dp|dq|qi){_QUOTE}\s?:\s?{_QUOTE})[\w-]{{30,}}(?={_QUOTE})")
 """Private parts of a JSON Web Key."""
 KEY_LINE = lazy_pattern(
@@ -147,36 +151,38 @@ KEY_LINE = lazy_pattern(
     r"(?:[A-Za-z0-9+/]{40,100}={0,2}|[A-Za-z0-9+/]{20,98}={1,2})(?=[^\w\n\\\x1b]{0,40}(?:[\\\x1b]|$))",
     re.M,
 )
-"""Line of base64 from a key that was split into lines, in quotes or in JSON.
+"""Line of base64 that is a piece of a private key.
 
-A line number, a mark of a diff, a bar or ``key.pem:12:`` may be before it. Does not match ``sha512-…`` after a name, or
-a digest, which has letters of one case.
+It may be in quotes or in JSON, after a line number, a mark of a diff, a bar or ``key.pem:12:``. Neither ``sha512-…``
+after a name nor a digest, which has letters of one case, matches.
 """
 SECRET_NAME = lazy_pattern(rf".*(?:{_NAME}|(?i:authorization|cookie))", re.DOTALL)
-"""Name of a field that contains a secret."""
+"""Name of a JSON field whose value is a secret, such as ``client_secret``."""
 _WORDS = r"(?:[A-Z]+|[A-Z]{0,3}[a-z]+(?:[A-Z]{1,3}[a-z]{2,})*)"
 CODE = lazy_pattern(rf"_*{_WORDS}(?:[_.]++{_WORDS})*[_.]*|[0-9.]+|[./~].*|.*\.\.\..*|.*[_.-]{_NAME}s?", re.DOTALL)
-"""Value that is no secret: a word or name in code, a number, a path, or a text with an ellipsis."""
+"""Value that is no secret, although it follows a name such as ``token``: a word or name in code, a number, a path, or a
+text with an ellipsis."""
 
 
 _NAME_WORDS = (
     "passw", "passphrase", "passcode", "storepass", "requirepass", "pwd", "psk", "secret", "token", "credential", "key",
 )  # fmt: skip
-"""Words in lower case; every `_NAME` contains one of them."""
+"""Words in lower case of which every name of a secret contains one, so that other lines need no search."""
 
 
 class SecretRule(NamedTuple):
-    """Rule for one kind of secret: what `pattern` matches in a line is replaced, except its first group, the name."""
+    """Rule for one kind of secret: the match of `pattern` in a line is replaced, except its first group, which is the
+    name before the secret."""
 
     pattern: re.Pattern[str]
     words: tuple[str, ...]
-    """Words in lower case, one of which is in each line that matches."""
+    """Words in lower case, one of which is in every line that matches. Lines without them are not searched."""
     also: tuple[str, ...] = ("",)
-    """Further words, one of which is also in each line that matches."""
+    """Further words, one of which must be in the line, too."""
     is_form: bool = False
-    """True if the value has a specific form; such rules run before the search for random tokens."""
+    """True if the secret has the form of a vendor; such rules run before the search for random tokens."""
     spares_code: bool = False
-    """True if a value that matches `CODE` is left alone."""
+    """True if a match whose value is a name in code, a number or a path (`CODE`) is not replaced."""
 
 
 _FORMS = (
@@ -211,90 +217,94 @@ RULES = (*_FORMS, *_NAMED)
 RULES_BY_WORD = {
     word: [at for at, rule in enumerate(RULES) if word in rule.words] for rule in RULES for word in rule.words
 }
-"""Indices in `RULES` of the rules that may match a line, for each word of `SecretRule.words` that it contains."""
+"""Rules that may match a line, by each word that it contains; as indexes in `RULES`."""
 
 
 MARK = "[secret]"
-"""Text in the place of a secret."""
+"""Text that replaces a secret."""
 
 _RUN = lazy_pattern(r"[\w.~/+-]{17}")
-"""Run of characters as long as the shortest token that is recognised by its random part."""
+"""Run of characters as long as the shortest token that is recognised by its random part. Lines without such a run need
+no search for tokens."""
 _LONG = lazy_pattern(r"(?<![A-Za-z0-9_])(?:(?<=\\)[nrt])?([A-Za-z0-9][\w.~-]{17,})")
-"""Word (the group) that is long enough for a token with its prefix, without the ``n`` of an escape ``\\n`` before it.
-"""
+"""Word, the group, that is long enough for a token with its prefix. The ``n`` of an escape ``\\n`` before it is no part
+of it."""
 _PARTS = lazy_pattern(r"[_.~-]+")
-"""Separator between the parts of a token, and between its prefix and its random part."""
+"""Separator between the prefix and the random part of a token: ``_`` in ``ghp_x8Kq…``."""
 _SPOKEN_PARTS = lazy_pattern(r"[A-Z][a-z]{2,}|[a-z]{3,}|[A-Z]{4,}(?![a-z])|[0-9]{5,}")
-"""Word or number, as in names that people choose; only a small share of random text looks like this."""
+"""Piece that looks like a word or number, as in names that people choose. Random text has few such pieces."""
 _LEAST_OF_BOTH_CASES = 16
-"""Smallest number of characters of a random part with letters of both cases, with or without digits."""
+"""Smallest length of the random part of a token, if it has letters of both cases, with or without digits."""
 _LEAST_OF_ONE_CASE = 19
-"""Smallest number of characters of a random part with letters of one case and digits."""
+"""Smallest length of the random part of a token, if it has letters of one case and digits."""
 _ID_PREFIXES = (
     "acct asst batch call card ch chatcmpl cmpl cus doc evt file id img in inv item msg node order ord org pi pm po"
     " pr price prod prrc proj re req resp rs run sess session sha256 sha384 sha512 src sub task thread toolu tx user"
 )
-"""Prefixes of ids that are no secrets: ``toolu_01…``, ``pi_3Mt…``, ``sha256-…``."""
+"""Prefixes of ids with a random part that are no secrets: ``toolu_01…``, ``pi_3Mt…``, ``sha256-…``."""
 _REST = re.compile(rb"[A-Za-z0-9_]*")
-"""End of a secret that is longer than a rule expects."""
+"""Characters after the match of a kingfisher rule that still belong to the secret, as it is longer than expected."""
 _WORD_ENDS = bytes.maketrans(b"<>" + bytes(range(128, 256)), b" " * 130)
-"""Table that replaces ``<``, ``>`` and all but ASCII by blanks. Many of kingfisher's rules want a blank or quote before
-and after a secret; ``12→AIza…`` has none."""
+"""Table that replaces ``<``, ``>`` and all bytes outside of ASCII by blanks, because many of kingfisher's rules need a
+blank or quote before and after a secret. ``12→AIza…`` has none."""
 _ESCAPE = re.compile(rb"(?:\x1b|\\{1,15}u001b)\[[0-9;]{0,9}m|\\{1,15}(?:u[0-9a-fA-F]{4}|[nrt\"'])")
-"""Escape of a terminal or of JSON, which also becomes blanks: ``\\u2192AIza…``, ``\\"AIza…\\"``."""
+"""Escape of a terminal or of JSON, which is replaced by blanks for the same reason: ``\\u2192AIza…``, ``\\"AIza…\\"``.
+"""
 _KEY_MARK = lazy_pattern(r"(-----(?:BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)")
 """First or last line of a private key."""
 _MARKS = lazy_pattern(r"(?:\[secret\]){2,}")
-"""Neighbouring marks of secrets, which become one."""
+"""Several ``[secret]`` next to each other, which become one."""
 _LONGEST_KEY = 2**15
-"""Largest number of characters from a key's first to its last line; a signed PGP key has a third of that."""
+"""Largest number of characters from the first to the last line of a private key; a signed PGP key has a third of it."""
 _KEY_PIECE = lazy_pattern(
     r"(?<![\w./-])[\w./-]{1,99}[:-]\d{1,7}[:-]|(?:\x1b|\\u001b)\[[\d;]{0,9}m|\\(?:u[0-9a-f]{4}|[a-z])|([A-Za-z0-9+/]+={0,2})"
 )
-"""Piece of a key without its first or last line: base64 (the group), or a mark of a viewer, a terminal or JSON."""
+"""Piece of text inside a private key: base64 (the group), or characters that a tool, a terminal or JSON put there."""
 _NO_KEY = lazy_pattern(r"[A-Z]?[a-z]*|[A-Z]+|[+/=]+")
-"""Word or mark at which a key without its last line ends: ``done``; not ``MIIEow``, a piece of base64."""
+"""Word at which a private key without a last line ends: ``done``; not ``MIIEow``, a piece of base64."""
 _MOST_FIELDS = 40
-"""Largest number of other pieces, such as names of fields, before a key that began in an earlier text."""
+"""Largest number of pieces, such as names of JSON fields, before the continuation of a private key that began in an
+earlier text."""
 _FAR_PIECE = lazy_pattern(r"(?=[^A-Z]*[A-Z])(?=[^a-z]*[a-z])(?=[^0-9]*[0-9]).{16}")
-"""Beginning of a piece of a key that began in an earlier text: letters of both cases and digits; not ``text``, nor
-``toolu_01…`` (base64 has no underscore)."""
+"""Beginning of the continuation of a private key that began in an earlier text: letters of both cases and digits; not
+``text``, nor ``toolu_01…`` (base64 has no underscore)."""
 
 _LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
-"""Table that changes only ASCII capitals to lower case, so that the length of a text stays."""
+"""Table that changes only ASCII capitals to lower case, so that indexes in the text stay valid."""
 _PIECE_CHARACTERS = 8
-"""Shortest piece of a secret that is recognised where a text was cut."""
+"""Length of the shortest piece of a secret that is recognised in a text that was cut."""
 _MOST_KNOWN = 2**18
-"""Largest number of characters of the secrets that are recognised in pieces, to bound the memory; the last secrets are.
-"""
+"""Largest number of characters of the secrets whose pieces are recognised, to limit the memory; the last secrets go
+first."""
 _MOST_QUOTED = 10_000
 """Number of characters of a value that are searched for secrets before an error quotes it; the rest is not quoted."""
 _BETWEEN_PIECES = lazy_pattern(r"[^A-Za-z0-9+]+")
-"""Separator of the words in a run of pieces of secrets."""
+"""Text between the words of a secret."""
 _BETWEEN_TEXTS = "\n\x00\n"
-"""Line between texts that are searched together; it occurs in no text and contains no white space."""
+"""Line between texts that are joined to search them together. No text contains it, and it has no blanks."""
 _SEALED = ("data", "signature", "encrypted_content")
-"""Fields of a block that nobody reads: media, and data sealed by a provider."""
+"""Fields of a content block that are not searched: media, and data encrypted by the provider."""
 
 _Span = tuple[int, int]
-"""Start and end of a part of a text."""
+"""Place of a part of a text: the indexes of its start and its end."""
 
 
 class Secrets:
-    """Secrets of a conversation, recognised even in pieces in texts cut from it."""
+    """Secrets of a conversation. It recognises them even in pieces, in texts that were cut from the conversation."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        """Recognise the secrets `values`."""
+        """Store the secrets `values` that are to be recognised."""
         self._values = tuple(values)
 
     @lazy_property
     def _wholes(self) -> frozenset[str]:
-        """Secrets that do not look like names in code."""
+        """Secrets without those that look like names in code."""
         return frozenset(value for value in self._values if not CODE.fullmatch(value))
 
     @lazy_property
     def _pieces(self) -> frozenset[str]:
-        """All pieces of `_PIECE_CHARACTERS` in the last secrets that have at most `_MOST_KNOWN` characters together."""
+        """Parts of `_PIECE_CHARACTERS` at every place of the secrets: of the last ones that have at most `_MOST_KNOWN`
+        characters together."""
         pieces, left = set[str](), _MOST_KNOWN
         for value in reversed(self._values):
             if len(value) <= left:
@@ -314,7 +324,7 @@ class Secrets:
         return "".join([*parts, text[end:]])
 
     def _runs(self, text: str) -> Iterator[_Span]:
-        """Yield each run of overlapping or adjoining pieces of secrets in `text`."""
+        """Yield the places in `text` where it has the same characters as a secret: neighbouring pieces as one."""
         pieces, size = self._pieces, _PIECE_CHARACTERS
         run_start = last_start = -1
         for index in [index for index in range(len(text) - size + 1) if text[index : index + size] in pieces]:
@@ -327,24 +337,26 @@ class Secrets:
             yield run_start, last_start + size
 
     def _is_secret(self, run: str) -> bool:
-        """Return True if `run` is a whole secret, or has a part that is neither short, nor a word or number."""
+        """Return True if `run`, which a secret contains, is to be replaced: it is a whole secret, or has a part that is
+        long enough and no word or number, which other texts may contain, too."""
         return run in self._wholes or any(
             len(piece) >= _PIECE_CHARACTERS - 2 and not CODE.fullmatch(piece) for piece in _BETWEEN_PIECES.split(run)
         )
 
 
 NO_SECRETS = Secrets()
-"""Secrets of a conversation without any."""
+"""Secrets of a conversation that has none."""
 
 
 def redact(value: Any, secrets: Secrets = NO_SECRETS) -> Any:
-    """Return a text or other JSON data with each secret in it replaced by ``[secret]``; the same object without any.
+    """Return `value`, a text or other JSON data, with each secret in it replaced by ``[secret]``; the same object if it
+    has none.
 
-    A value under a secret's name is replaced whole, its name stays. Private keys are recognised even if their lines are
-    in several texts, such as blocks of a result or arguments of a call.
+    A value under a name such as ``password`` is replaced as a whole. Private keys are recognised even if their lines
+    are in several texts, such as blocks of a result or arguments of a call.
 
-    `secrets`: those of the conversation that `value` was cut from. Pieces of them are replaced as well: a token that
-    was cut in half has lost its form, or the name before it.
+    `secrets`: secrets of the conversation from which `value` was cut. Pieces of them are replaced, too, since half of a
+    token has lost its form or the name before it.
     """
     texts = [*_texts(value)]
     clean = [
@@ -355,7 +367,7 @@ def redact(value: Any, secrets: Secrets = NO_SECRETS) -> Any:
 
 
 def quoted(value: object, most: int = 60) -> str:
-    """Return `value` as an error quotes it: its ``repr`` without secrets, at most `most` characters."""
+    """Return `value` as it may be quoted in an error: its ``repr`` without secrets, cut to `most` characters."""
     text = value if isinstance(value, str) else repr(value)
     if len(text) < _PIECE_CHARACTERS:  # too short for a secret
         return repr(value)
@@ -365,16 +377,17 @@ def quoted(value: object, most: int = 60) -> str:
 
 
 def secrets_in(messages: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the distinct secrets in `messages` that are long enough to be recognised in pieces, for `Secrets`."""
+    """Find the secrets in `messages`, to recognise them later in texts that were cut (see `Secrets`). Each is returned
+    once; those too short for that are left out."""
     redaction = _Redaction()
     redaction.of([*_texts(list(messages), sealed=False)])
     return tuple(dict.fromkeys(value for value in redaction.collected if len(value) >= _PIECE_CHARACTERS))
 
 
 def _texts(value: Any, *, sealed: bool = True) -> Iterator[tuple[str, str]]:
-    """Yield each text in JSON data, in order, after its key. With `sealed` False, media and data sealed by a provider
-    are left out. Does not recurse: arguments of a call may be deeper than Python's stack."""
-    stack: list[tuple[str, Any]] = [("", value)]  # keys and their values
+    """Yield each text in the JSON data `value`, in order, after its key. With `sealed` False, media and data encrypted
+    by the provider are left out. The function does not recurse, as data may be nested deeper than Python's stack."""
+    stack: list[tuple[str, Any]] = [("", value)]  # keys and their values, the next one last
     while stack:
         name, inner_value = stack.pop()
         if isinstance(inner_value, str):
@@ -387,7 +400,7 @@ def _texts(value: Any, *, sealed: bool = True) -> Iterator[tuple[str, str]]:
 
 
 def _replaced(value: Any, texts: Iterator[str]) -> Any:
-    """Return JSON data `value` with each of its texts replaced by the next of `texts`."""
+    """Return the JSON data `value` with its texts replaced by `texts`, in order."""
     if isinstance(value, dict):
         return {key: _replaced(inner, texts) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -397,32 +410,32 @@ def _replaced(value: Any, texts: Iterator[str]) -> Any:
 
 @lru_cache(2**10)
 def _is_secret_name(name: str) -> bool:
-    """Return True for the name of a secret: ``password``, ``api_key``."""
+    """Return True if `name`, the name of a JSON field, shows that its value is a secret: ``password``, ``api_key``."""
     return SECRET_NAME.fullmatch(name) is not None
 
 
 class _Redaction:
-    """One search of texts that replaces secrets, and collects them."""
+    """Search that replaces the secrets in texts, and collects the secrets that it found."""
 
     def __init__(self) -> None:
         """Begin with no collected secrets."""
         self.collected: list[str] = []
 
     def of(self, named_texts: Sequence[tuple[str, str]]) -> list[str]:
-        """Return the texts with each secret in them replaced. Each text comes after its name."""
+        """Return the texts with each secret replaced. `named_texts`: pairs of a name (a JSON key) and a text."""
         self.collected += [text for name, text in named_texts if text and _is_secret_name(name)]
         texts = self._without_keys([text for _, text in named_texts])
         distinct = list(dict.fromkeys(texts))
-        clean = self._clean(_BETWEEN_TEXTS.join(distinct)).split(_BETWEEN_TEXTS)  # one scan costs less than thousands
+        clean = self._clean(_BETWEEN_TEXTS.join(distinct)).split(_BETWEEN_TEXTS)  # one long search is faster
         clean = clean if len(clean) == len(distinct) else [*map(self._clean, distinct)]
         return [*map(dict(zip(distinct, clean, strict=True)).__getitem__, texts)]
 
     def _clean(self, text: str) -> str:
-        """Return `text` with secrets replaced that are within one line, and passwords of netrc files. Lines are
-        searched in this order: forms of vendors, random tokens, then values after a name."""
+        """Return `text` with the secrets replaced that are within one line, and passwords of netrc files. In each line,
+        forms of vendors are replaced first, then random tokens, then values after a name."""
         text = self._without_known(text)
         low = text.lower()
-        if len(low) != len(text):  # a letter such as İ becomes two: indices in `low` would be wrong in `text`
+        if len(low) != len(text):  # a letter such as İ becomes two: indexes in `low` would be wrong in `text`
             low = text.translate(_LOWER)
         rules, runs = _rules_by_line(text, low), _lines_with_runs(text)
         parts, end_of_last = list[str](), 0
@@ -439,24 +452,27 @@ class _Redaction:
         return NETRC.sub(self._named, text) if "login" in text and "password" in text else text
 
     def _by_rules(self, line: str, low: str, rules: Iterable[SecretRule]) -> str:
-        """Return `line` with the values that `rules` match replaced; `low`: the line in lower case."""
+        """Return `line` with the secrets replaced that `rules` find; `low`: the same line in lower case."""
         for rule in rules:
             if any(word in low for word in rule.also):
                 line = rule.pattern.sub(self._named if rule.spares_code else self._hidden, line)
         return line
 
     def _hidden(self, match: re.Match[str]) -> str:
-        """Return the first group of a match, a name or nothing, with a mark in place of the rest; collect the rest."""
+        """Collect the secret in a match, and return the text that replaces the match: its first group, which is the
+        name before the secret, and ``[secret]``."""
         name = (match[1] or "") if match.re.groups else ""
         self.collected.append(match[0][len(name) :])
         return name + MARK
 
     def _named(self, match: re.Match[str]) -> str:
-        """Return the same as `_hidden`; or the match unchanged if its value is a name in code."""
+        """Return the text that replaces a match, as `_hidden` does; if its value is a name in code, a number or a path,
+        return the match unchanged."""
         return match[0] if CODE.fullmatch(match[0], len(match[1])) else self._hidden(match)
 
     def _token(self, match: re.Match[str]) -> str:
-        """Return a match of `_LONG` with a mark instead of the word if a part after its prefix is random."""
+        """Return the text that replaces a match of `_LONG`, a long word: ``[secret]`` if a part after its prefix looks
+        random, as in a token; else the match unchanged."""
         first, *others = _PARTS.split(match[1])
         if f" {first.lower()} " in f" {_ID_PREFIXES} " or not any(map(_is_random, others)):
             return match[0]
@@ -464,14 +480,14 @@ class _Redaction:
         return match[0].removesuffix(match[1]) + MARK
 
     def _without_known(self, text: str) -> str:
-        """Return `text` without the secrets that kingfisher's rules find."""
+        """Return `text` with the secrets replaced that the rules of the package kingfisher find."""
         data = text.encode("utf-8", "surrogatepass")
         words = _ESCAPE.sub(lambda escape: b" " * len(escape[0]), data.translate(_WORD_ENDS))
         places = [collected.location for collected in _scanner().scan(words)]
         parts: list[bytes] = []
         at = 0
         for first, last in sorted({(place["start_offset"], place["end_offset"]) for place in places}):
-            if first >= at:  # places may overlap: the later one then only extends the earlier
+            if first >= at:  # places may overlap: then the later one only extends the earlier one
                 parts += data[at:first], MARK.encode()
             rest = _REST.match(data, last)
             end = max(at, rest.end() if rest else last)
@@ -480,7 +496,7 @@ class _Redaction:
         return b"".join([*parts, data[at:]]).decode("utf-8", "surrogatepass") if parts else text
 
     def _without_keys(self, texts: list[str]) -> list[str]:
-        """Return `texts` without private keys: whole ones, cut ones, and ones divided over several texts."""
+        """Return `texts` with private keys replaced: whole ones, cut ones, and those divided over several texts."""
         if not any("PRIVATE KEY" in text for text in texts):
             return texts
         parts_of_texts = [_KEY_MARK.split(text) for text in texts]  # each second part is a mark
@@ -499,7 +515,8 @@ class _Redaction:
 
 
 def _rules_by_line(text: str, low: str) -> dict[_Span, set[int]]:
-    """Return the indices in `RULES` of the rules that may match each line of `text`; `low`: `text` in lower case."""
+    """Return for each line of `text` the rules that may match it, as indexes in `RULES`; other lines need no search.
+    `low`: `text` in lower case."""
     rules = defaultdict[_Span, set[int]](set)
     for word, indices in RULES_BY_WORD.items():
         at = low.find(word)
@@ -511,7 +528,7 @@ def _rules_by_line(text: str, low: str) -> dict[_Span, set[int]]:
 
 
 def _lines_with_runs(text: str) -> set[_Span]:
-    """Return the lines that contain a run as long as the shortest token."""
+    """Return the places of the lines that may contain a token: those with a run of characters that is long enough."""
     lines = set[_Span]()
     run = _RUN.search(text)
     while run:
@@ -522,16 +539,17 @@ def _lines_with_runs(text: str) -> set[_Span]:
 
 
 def _line_at(text: str, at: int) -> _Span:
-    """Return the line that contains index `at`."""
+    """Return the place of the line in `text` that contains the index `at`."""
     end = text.find("\n", at)
     return text.rfind("\n", 0, at) + 1, end if end >= 0 else len(text)
 
 
 def _is_random(part: str) -> bool:
-    """Return True if `part` is long enough, and words and numbers are a small enough share of it.
+    """Return True if `part` of a long word looks random, as a token does: it is long, and only a small share of it
+    looks like words and numbers.
 
-    The largest share is lower for parts that people may have written: without a digit, or short ones. Letters of one
-    case without a digit are never random.
+    That share must be smaller for a part that people may have written, without a digit or short. Letters of one case
+    without a digit are never random.
     """
     has_digit = any(map(str.isdigit, part))
     has_both_cases = not (part.islower() or part.isupper())
@@ -550,15 +568,16 @@ def _is_random(part: str) -> bool:
 
 
 def _is_no_key(piece: re.Match[str]) -> bool:
-    """Return True for a match of `_KEY_PIECE` that is a word, at which a key ends."""
+    """Return True if `piece`, a match of `_KEY_PIECE`, is a word, so that a private key ends before it."""
     return piece[1] is not None and _NO_KEY.fullmatch(piece[1]) is not None
 
 
 def _divided_at_key(parts: list[str], index: int, step: int) -> tuple[str, str, str]:
-    """Return ``parts[index]`` before, in and after the piece of a private key in it; all is before it without one.
+    """Split ``parts[index]`` into the text before, in and after the piece of a private key that it contains. Without
+    such a piece, the first of the three is the whole text.
 
-    `parts`: a text divided at the first and last lines of keys. `step`: 1 to search from the beginning of the part,
-    after a BEGIN line; -1 to search from its end, before an END line. That line may be in another text.
+    `parts`: a text divided at the BEGIN and END lines of private keys. `step`: 1 to search from the beginning of the
+    part, after a BEGIN line; -1 to search from its end, before an END line. That line may be in another text.
     """
     part = parts[index]
     previous, following = parts[index - 1] if index else "", parts[index + 1] if index + 1 < len(parts) else ""
@@ -567,7 +586,7 @@ def _divided_at_key(parts: list[str], index: int, step: int) -> tuple[str, str, 
     start = max(0, len(part) - _LONGEST_KEY) if step < 0 else 0
     pieces = list(_KEY_PIECE.finditer(part, start, start + _LONGEST_KEY))[::step]
     near = previous if step > 0 else following
-    if not near:  # the key began in another text: names of JSON's fields may come first
+    if not near:  # the key began in another text: names of JSON fields may come before its continuation
         pieces = [*dropwhile(_is_no_key, pieces[:_MOST_FIELDS]), *pieces[_MOST_FIELDS:]]
     spans = [piece.span() for piece in takewhile(lambda piece: not _is_no_key(piece), pieces) if piece[1]]
     spans = [(first, last) for first, last in spans if not part[first:last].isdigit()]
@@ -579,7 +598,8 @@ def _divided_at_key(parts: list[str], index: int, step: int) -> tuple[str, str, 
 
 @cache
 def _scanner() -> Scanner:
-    """Return the scanner with all of kingfisher's rules; making it takes .3 s, the first time on a machine 3 s."""
+    """Return the search of the package kingfisher with all of its rules. Making it takes 0.3 seconds, and 3 seconds the
+    first time on a machine, so it is made once."""
     from kingfisher_sdk import Rules, Scanner
 
     return Scanner(Rules(), base64=False)

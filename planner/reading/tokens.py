@@ -1,12 +1,12 @@
-"""Counts of tokens for the model that will read them, without a network; and the model's family and window.
+"""Counts tokens for the model that will read them, without a network; and finds a model's family and window.
 
-Texts are counted with OpenAI's vocabulary o200k (package tiktoken), in raw tokens. For current Claude models these are
-0.63 to 0.80 of the true count, for older ones 0.79 to 0.90. They are scaled by the worst case of the model's family, so
-that a count is never too low. Each line, and each text as a whole, is counted once and remembered while there is room.
+Texts are counted with OpenAI's vocabulary o200k (package tiktoken), in *raw* tokens. For current Claude models these
+are 0.63 to 0.80 of the true count, for older ones 0.79 to 0.90. They are scaled by the worst case of the model's
+family, so that a count is never too low. Each line, and each text as a whole, is counted once and then remembered.
 
 The vocabulary is read from tiktoken's cache folder or the ``offline`` extra. It is never downloaded: tiktoken's own
-download has no time limit and hangs at a firewall. Without it the shape of a text gives an estimate, which is rather
-too high than too low.
+download has no time limit and hangs at a firewall. Without it, tokens are estimated by the shape of a text, too high
+rather than too low.
 
 An unknown model counts as a current Claude, the strictest case. Published data of single models (window, prices) come
 from the table of the package ``genai-prices``, which is loaded at first use.
@@ -53,56 +53,58 @@ _VERSION = lazy_pattern(r"claude\D{0,40}?(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?
 """Version in the name of a Claude model, ``claude-3.5-sonnet``; not the date in ``claude-opus-4-20250514``."""
 _SMALL_LINE = lazy_pattern(r"sonnet|haiku")
 _BARE_NAME = lazy_pattern(r"(?:.*/|.*\banthropic\.|[a-z-]+:)?([^/@\[]+?)(?:-v\d+(?::\d+)?)?(?:[@\[][^/]*)?", re.S)
-"""Model's own name in ``openai/gpt-6-sol``, ``openai:gpt-6-sol``, ``us.anthropic.claude-opus-5-5-v1:0``,
-``claude-opus-5-5@20261101`` and ``claude-opus-5-5[1m]``."""
+"""Name of a model, the group, without what providers add to it: ``openai/gpt-6-sol``, ``openai:gpt-6-sol``,
+``us.anthropic.claude-opus-5-5-v1:0``, ``claude-opus-5-5@20261101``, ``claude-opus-5-5[1m]``."""
 _OPENAI = ("gpt-", "chatgpt", "o1", "o3", "o4", "openai/", "openai:")
 """Beginnings of the names of OpenAI's models."""
 _CURRENT = (99, 0)
-"""Version of a model whose name has none: later than all others."""
+"""Version that is assumed for a model whose name has none: later than all others."""
 _UNLISTED_WINDOWS = {"chatgpt-4o": 128_000, "gpt-5-chat": 128_000}
-"""Windows that the table lacks or has wrong, by the beginning of the name (OpenAI, "Models")."""
+"""Context windows that the package ``genai-prices`` lacks or has wrong, in tokens, by the beginning of the model's name
+(OpenAI, "Models")."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFamily:
-    """Properties of a model that decide the form of a list of messages for it."""
+    """Properties of a model that decide which messages its API accepts, and how many tokens they cost."""
 
     is_claude: bool
     version: tuple[int, int]
     """``(4, 6)`` for ``claude-opus-4-6``; `_CURRENT` for a name without a version, ``(0, 0)`` for OpenAI's models."""
     is_small_line: bool = False
-    """True for Sonnet and Haiku, which support some features later than Opus, Fable and Mythos."""
+    """True for Claude's Sonnet and Haiku, which got some features later than Opus, Fable and Mythos."""
 
     @property
     def accepts_prefill(self) -> bool:
-        """True if the list may end with an assistant message: Claude up to 4.5, and other providers."""
+        """True if the list of messages may end with an assistant's one, which the model continues: Claude up to 4.5,
+        and other providers."""
         return not self.is_claude or self.version < (4, 6)
 
     @property
     def thinks_manually(self) -> bool:
-        """True if thinking is switched on with a token budget and must then begin a message: Claude up to 4.5. Adaptive
-        thinking (4.6 and later) may start anywhere."""
+        """True if thinking is switched on with a token budget and must then be the first block of a message: Claude up
+        to 4.5. The adaptive thinking of later models may be anywhere."""
         return self.is_claude and self.version < (4, 6)
 
     @property
     def preserves_thinking(self) -> bool:
-        """True if a thinking block is bound to everything before it: Fable and Mythos 5.1, the 5.5 models, and later.
-        Source: Anthropic, "Prefix checks on thinking blocks", supported models."""
+        """True if a thinking block is only valid after exactly the messages that it was made for: Fable and Mythos 5.1,
+        the 5.5 models, and later. Source: Anthropic, "Prefix checks on thinking blocks", supported models."""
         return self.is_claude and self.version >= (5, 1)
 
     @property
     def takes_system_messages(self) -> bool:
-        """True if ``system`` messages may be inside the list: Opus from 4.8, Sonnet and Haiku from 5.5, every Fable and
-        Mythos (these begin with 5). Source: Anthropic, "Mid-conversation system messages"; other providers take them
-        anywhere."""
+        """True if ``system`` messages may be in the middle of a conversation: Opus from 4.8, Sonnet and Haiku from 5.5,
+        every Fable and Mythos (these begin with 5), and other providers. Source: Anthropic, "Mid-conversation system
+        messages"."""
         return not self.is_claude or self.version >= ((5, 5) if self.is_small_line else (4, 8))
 
     @property
     def token_scale(self) -> float:
-        """Factor from a count with OpenAI's vocabulary o200k to the largest count that the model may have.
+        """Factor by which a count with OpenAI's vocabulary o200k is multiplied, so that it is never below the model's.
 
-        It is the worst ratio measured: 1.6 for Claude models from 4.7 on and for unknown models, 1.27 for older Claude
-        models, 1 for OpenAI's models.
+        It is the largest ratio measured: 1.6 for Claude models from 4.7 on and for unknown models, 1.27 for older
+        Claude models, 1 for OpenAI's models.
         """
         if not self.is_claude:
             return 1.0
@@ -110,21 +112,23 @@ class ModelFamily:
 
     @property
     def image_tokens(self) -> int:
-        """Largest number of tokens for one image; Claude scales larger images down, and less so from 4.7 on."""
+        """Largest number of tokens that one image costs. Claude scales larger images down, and less so from 4.7 on."""
         return 1_600 if self.version < (4, 7) else 4_784
 
 
 @lru_cache(maxsize=256)
 def binds_reasoning(model: str) -> bool:
-    """Return True if the provider removes `model`'s reasoning after a changed prefix: GPT-6.2 and later. Source:
-    OpenAI, "Keep the prefix unchanged". Claude's thinking blocks are `ModelFamily.preserves_thinking`."""
+    """Return True if the provider of `model` removes its earlier reasoning once messages before that were changed:
+    GPT-6.2 and later (source: OpenAI, "Keep the prefix unchanged"). For Claude, see `ModelFamily.preserves_thinking`.
+    """
     match = _GPT_VERSION.search(model.lower())
     return match is not None and (int(match[1]), int(match[2] or 0)) >= (6, 2)
 
 
 @lru_cache(maxsize=256)
 def model_family(model: str) -> ModelFamily:
-    """Return the family of `model`, in any provider's spelling; an empty or unknown name counts as a current Claude."""
+    """Return the properties of `model`, which may be spelled as any provider does. An empty or unknown name counts as a
+    current Claude, the strictest case."""
     name = model.lower()
     if name.startswith(_OPENAI):
         return ModelFamily(False, (0, 0))
@@ -134,13 +138,14 @@ def model_family(model: str) -> ModelFamily:
 
 
 def names_provider(model: str | None) -> bool:
-    """Return True if `model` names its provider, as ``anthropic/claude-haiku-5-5`` does."""
+    """Return True if the name `model` contains its provider, as ``anthropic/claude-haiku-5-5`` does."""
     return model is not None and "/" in model
 
 
 @lru_cache(maxsize=256)
 def published_model(model: str) -> ModelInfo | None:
-    """Return the entry of `model`, in any provider's spelling, in the published table; None without one."""
+    """Return what the package ``genai-prices`` knows about `model`, such as its prices and context window; None without
+    an entry. The name may be spelled as any provider does."""
     bare = _BARE_NAME.fullmatch(model.lower())
     if bare is None:
         return None
@@ -156,7 +161,7 @@ def published_model(model: str) -> ModelInfo | None:
 
 
 def known_window_tokens(model: str) -> int | None:
-    """Return the size of the context window of `model`; None if it is not known."""
+    """Return the size of the context window of `model` in tokens; None if it is not known."""
     bare = _BARE_NAME.fullmatch(model.lower())
     unlisted = (size for start, size in _UNLISTED_WINDOWS.items() if bare and bare[1].startswith(start))
     published = published_model(model)
@@ -165,7 +170,7 @@ def known_window_tokens(model: str) -> int | None:
 
 O200K_URL = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
 _O200K_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
-"""Digest of the file at that URL, as tiktoken checks it: a damaged cache is ignored."""
+"""Digest of the vocabulary file at that URL, so that a damaged copy is not used."""
 
 _WORD_TAIL = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
@@ -180,26 +185,27 @@ _SPLIT = "|".join(
         r"\s+",
     )
 )
-"""Pattern by which o200k divides text into pieces before it merges bytes; the vocabulary was trained with it."""
+"""Pattern of the pieces into which text is divided before its tokens are looked up; a part of the vocabulary o200k."""
 
 _LETTER = {" ": 0.02, "": 0.06, ".": 0.08, "_": 0.08}
-"""Tokens for each letter of a word, in addition to one token for the word, by the character before its first letter.
+"""Estimated tokens for each letter of a word, in addition to one token for the word, by the character before the word.
 
 After other characters it is 0.15. Fitted to agent transcripts: a word after a space is mostly one token, a word after
 ``/`` or ``-`` mostly two.
 """
 LONG_WORD = 14
-"""Length of a word above which each four letters count as one more token: few words of the vocabulary are longer."""
+"""Length of a word from which, in an estimate, each further four letters count as one more token, because the
+vocabulary has few longer words."""
 _PACKED = lazy_pattern(r"(?=[A-Za-z+=]{0,23}\d)[A-Za-z0-9+=]{24,}")
-"""Base64 or a digest, with 0.7 tokens for each character; not a long name without digits, nor a path."""
+"""Base64 or a digest, which is estimated as 0.7 tokens a character; not a long name without digits, nor a path."""
 
 _WIDE = (
     (0x0, 0.4), (0x80, 2.0), (0xA0, 0.4), (0x180, 2.0), (0x370, 0.4), (0x530, 2.0), (0x590, 0.4), (0x700, 2.0),
     (0x900, 1.0), (0xE80, 3.0), (0x2000, 1.0), (0x2800, 3.0), (0x3000, 1.0), (0xA000, 3.0), (0xAC00, 1.0),
     (0xD7B0, 3.0), (0xFF00, 1.0), (0xFFF0, 4.0), (0x1F000, 2.0), (0x1FB00, 4.0),
 )  # fmt: skip
-"""First character of each range of Unicode, and the tokens that a character of the range counts in a word that is not
-ASCII.
+"""Estimated tokens of a character that is not in ASCII, by ranges of Unicode: the first character of each range, and
+the tokens that a character of the range counts.
 
 Latin, Greek, Cyrillic, Hebrew and Arabic words have few tokens. Indic scripts, symbols, CJK and Hangul have at most one
 token a character, emoji have two. Control characters and rare scripts have one token a byte.
@@ -208,7 +214,7 @@ token a character, emoji have two. Control characters and rare scripts have one 
 
 @lru_cache(maxsize=1)
 def load_vocabulary() -> tiktoken.Encoding | None:
-    """Return the vocabulary o200k from a file of this machine; None if there is none."""
+    """Return the vocabulary o200k, with which tokens are counted, from a file of this machine; None without one."""
     import tiktoken
 
     for data in _candidates():
@@ -220,7 +226,8 @@ def load_vocabulary() -> tiktoken.Encoding | None:
 
 
 def _candidates() -> Iterator[bytes]:
-    """Yield the contents of files that may be the vocabulary: tiktoken's cache, then the package ``bpe_openai``."""
+    """Yield the contents of the files that may hold the vocabulary: in tiktoken's cache folder, then in the package
+    ``bpe_openai``."""
     import gzip  # importing these two here saves a twentieth of the time of importing the package
     import tempfile
 
@@ -244,15 +251,16 @@ def _pieces() -> regex.Pattern[str]:
 
 
 def estimate_tokens(text: str) -> int:
-    """Return the approximate number of o200k tokens in `text`; measured 1.03 to 1.22 of the true count in sessions."""
+    """Estimate the number of o200k tokens in `text` without the vocabulary: 1.03 to 1.22 of the true count in measured
+    sessions."""
     packed = sum(map(len, _PACKED.findall(text)))
     return math.ceil(0.7 * packed + sum(map(_piece_tokens, _pieces().findall(_PACKED.sub("", text)))))
 
 
 @lru_cache(maxsize=65536)
 def _piece_tokens(piece: str) -> float:
-    """Return the approximate tokens of one piece of `_SPLIT`. If it is not ASCII, ranges of Unicode decide, else its
-    length and whether it is blank, a word, digits or signs."""
+    """Estimate the tokens of one piece of text (a match of `_SPLIT`): outside of ASCII by its characters' ranges of
+    Unicode, else by its length and whether it is blank, a word, digits or signs."""
     if not piece.isascii():
         ranges = (bisect_right(_WIDE, ord(char), key=itemgetter(0)) - 1 for char in piece)
         return max(1.0, sum(_WIDE[index][1] for index in ranges))
@@ -267,39 +275,40 @@ def _piece_tokens(piece: str) -> float:
     signs = piece.strip()
     if not signs.isprintable():  # control characters: one token each
         return len(piece)
-    is_one_sign = len(set(signs)) == 1  # repeated, as in a ruler: ``-----``
+    is_one_sign = len(set(signs)) == 1  # a repeated sign, as in ``-----``
     return 1 + len(piece) / 16 if is_one_sign else max(1.0, len(piece) / 2.6)
 
 
 MESSAGE_OVERHEAD = 3
-"""Tokens of a block in addition to its content, for role, type and id; providers add 3 to 4 for a chat message."""
+"""Tokens of a content block in addition to its text, for role, type and id; providers add 3 to 4 for a chat message."""
 _SLICE_CHARACTERS = 65_536
-"""Length of the slices of longer texts: tiktoken's splitter overflows its stack on megabytes of blanks."""
+"""Length of the slices in which long texts are counted, because tiktoken overflows its stack on megabytes of blanks."""
 MOST_REMEMBERED = 2**18
-"""Largest number of remembered counts, of about 100 bytes each: more than the lines that fit a window."""
+"""Largest number of remembered counts, of about 100 bytes each: more than the lines that fit a context window."""
 _REGISTERED: dict[str, Callable[[str], int]] = {}
-"""Tokenizers that the user registered, by the name of the model."""
+"""Tokenizers that the user registered, by the name of the model that they are for."""
 
 
 @dataclass
 class TokenCounter:
-    """Counter of tokens for one model family: raw tokens, of the vocabulary o200k, multiplied by `scale`."""
+    """Counter of tokens for one model. Raw tokens, counted with the vocabulary o200k, are multiplied by `scale`, so
+    that a count is never too low."""
 
     scale: float = model_family("").token_scale
     vocabulary: tiktoken.Encoding | None = field(default_factory=load_vocabulary)
     image_tokens: int = model_family("").image_tokens
-    """Largest number of tokens for one image."""
+    """Largest number of tokens that one image costs."""
     tokenizer: Callable[[str], int] | None = None
-    """User's own tokenizer, used instead of the vocabulary."""
+    """User's own tokenizer, which is used instead of the vocabulary."""
     _remembered: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
-    """Counts by the hash of the text, so that the texts need not be kept."""
+    """Cache of counts by the hash of the text, so that no text need be stored."""
 
     @classmethod
     def for_model(cls, model: str = "") -> TokenCounter:
-        """Return a counter that does not under-count for `model`."""
-        family, own = model_family(model), _REGISTERED.get(model)
-        scale = family.token_scale if own is None else 1.0
-        return cls(scale, image_tokens=family.image_tokens, tokenizer=own)
+        """Return a counter whose counts for `model` are never too low."""
+        family, registered = model_family(model), _REGISTERED.get(model)
+        scale = family.token_scale if registered is None else 1.0
+        return cls(scale, image_tokens=family.image_tokens, tokenizer=registered)
 
     @staticmethod
     def register(model: str, tokenizer: Callable[[str], int]) -> None:
@@ -317,17 +326,17 @@ class TokenCounter:
         _REGISTERED[model] = tokenizer
 
     def raw(self, text: str) -> int:
-        """Return the raw tokens of `text`, added up line by line, so that a repeated line is tokenized once. The sum is
-        at most one percent above a count of the whole text."""
+        """Return the raw tokens of `text`. They are counted line by line, so that a repeated line is counted once; the
+        sum is at most one percent above a count of the whole text."""
         key, remembered = hash(text), self._remembered
         if (known := remembered.get(key)) is not None:
             return known
         tokens = 0
         for line in text.splitlines(keepends=True) if "\n" in text else (text,):
             line_key = hash(line)
-            if (of_line := remembered.get(line_key)) is None:
-                of_line = self._remember(line_key, self._encode(line))
-            tokens += of_line
+            if (line_tokens := remembered.get(line_key)) is None:
+                line_tokens = self._remember(line_key, self._encode(line))
+            tokens += line_tokens
         return self._remember(key, tokens)
 
     def _remember(self, key: int, tokens: int) -> int:
@@ -337,7 +346,7 @@ class TokenCounter:
         return tokens
 
     def _encode(self, text: str) -> int:
-        """Return the raw tokens of `text` by the user's tokenizer, the vocabulary, or an estimate."""
+        """Return the raw tokens of `text`: by the user's tokenizer, or the vocabulary, or else an estimate."""
         if len(text) > _SLICE_CHARACTERS:
             return sum(self._encode(text[at : at + _SLICE_CHARACTERS]) for at in range(0, len(text), _SLICE_CHARACTERS))
         if self.tokenizer is not None:
@@ -350,11 +359,11 @@ class TokenCounter:
             return len(self.vocabulary.encode_ordinary(text.encode("utf-8", "replace").decode()))
 
     def text(self, text: str) -> int:
-        """Count the tokens of `text`."""
+        """Count the tokens of `text`, rounded up."""
         return math.ceil(self.raw(text) * self.scale)
 
     def block(self, block: Block) -> int:
-        """Count the tokens of one content block, nested results, images and documents included."""
+        """Count the tokens of one content block, including nested blocks, images and documents."""
         kind = str(block.get("type"))
         if kind == "image":
             return image_tokens(block, self.image_tokens)
@@ -374,7 +383,7 @@ class TokenCounter:
         return tokens + MESSAGE_OVERHEAD
 
     def _content(self, content: object) -> int:
-        """Return the tokens of the content of a result or document: text, or a list of blocks."""
+        """Count the tokens in the content of a tool result or document: a text, or a list of blocks."""
         if isinstance(content, str):
             return self.text(content)
         if not isinstance(content, list):
@@ -382,15 +391,16 @@ class TokenCounter:
         return sum(self.block(item) if isinstance(item, dict) else self.text(str(item)) for item in content)
 
     def _data(self, value: object, kind: str = "") -> int:
-        """Return the tokens of JSON data of any form: of its text, and of the media in it by their size."""
-        rest, media = split_media(value, kind)
-        return self.text(to_json(rest)) + sum(
+        """Count the tokens of JSON data of any form: of its text, and of the media in it by their size. `kind`: type of
+        the block, which may show the format of the media."""
+        without_media, media = split_media(value, kind)
+        return self.text(to_json(without_media)) + sum(
             media_tokens(medium, self.image_tokens) if isinstance(medium, Medium) else self.block(medium)
             for medium in media
         )
 
     def _document(self, block: Block) -> int:
-        """Return the tokens of a document: of its text or blocks, else by its pages."""
+        """Count the tokens of a document: of its text or blocks, or else by the number of its pages."""
         source = block.get("source")
         kind = field_of(source, "type")
         if kind == "content":
