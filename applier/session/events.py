@@ -46,12 +46,13 @@ _EVERYTHING = "*"
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened in a session. Token numbers are the session's estimate of whole prompts."""
+    """Something that happened in a session, such as a compaction, with its cost. Tokens are estimates of whole
+    prompts."""
 
     kind: EventKind
     session_id: str
     at: float
-    """Seconds since the epoch, by the session's clock."""
+    """Time of the event in seconds since the epoch, by the session's clock."""
     trigger: str = ""
     """Cause of the compaction: ``critical`` (nearly full), ``idle``, ``manual``, ``prompt_too_long``, …"""
     tier: str = ""
@@ -60,9 +61,9 @@ class Event:
     first_changed_message: int | None = None
     """Index of the first message of the last sent list that the compaction changed; None if it changed nothing."""
     invalidated_tokens: int = 0
-    """Tokens after that message, which the provider had cached and must now read again."""
+    """Tokens after the first changed message, which the provider had cached and must now read again."""
     message: str = ""
-    """Description in one line, for a person."""
+    """Description of the event in one line, for a person."""
     dollars: Mapping[str, float] = field(default_factory=dict)
     """Costs and savings in dollars by name (`planner.prices.switch_dollars`); empty if the price is unknown."""
     waited_seconds: float = 0.0
@@ -90,7 +91,7 @@ class EventLog:
     `Session.log`."""
 
     def __init__(self, session_id: str, clock: Callable[[], float], hooks: Hooks | None, store: SessionStore) -> None:
-        """Begin without events. Raise SettingsError if `hooks` has a hook for an unknown kind of event."""
+        """Begin with an empty log. Raise SettingsError if `hooks` has a hook for an unknown kind of event."""
         self.events: list[Event] = []
         self._session_id = session_id
         self._clock = clock
@@ -98,7 +99,7 @@ class EventLog:
         self.telemetry = Telemetry()
         self._store = store
         self.troubles: dict[EventKind, str] = {}
-        """Problems that have not ended yet, by the kind of event that reported them."""
+        """Problems that have been reported and have not ended yet, by the kind of event."""
         self._unrecorded: list[dict[str, Any]] = []
         self.records = True
         """True if events are written to the store; False during a dry run."""
@@ -126,8 +127,8 @@ class EventLog:
         return not any(answer is False for answer in answers)
 
     def _record(self, kind: EventKind) -> None:
-        """Write the events that were not stored yet, unless the newest one is ``resumed``. A session that only was
-        opened again thus writes nothing."""
+        """Write all events to the store that are not there yet, unless the newest one is ``resumed``. So a session that
+        is only opened again writes nothing."""
         while self._unrecorded and kind != "resumed":
             data = self._unrecorded.pop(0)
             try:
@@ -136,7 +137,7 @@ class EventLog:
                 logger.warning("event not recorded: %s", error)
 
     def load(self, earlier: Sequence[Mapping[str, Any]]) -> None:
-        """Put the stored events of earlier processes of this session before those of this one. Records without a
+        """Put stored events of earlier processes of this session before the events of this process. Records without a
         session's id, such as notes of an adapter, are left out."""
         session_events = (data for data in earlier if "session_id" in data)
         event_fields = ({name: data[name] for name in Event.__slots__ if name in data} for data in session_events)
@@ -195,7 +196,7 @@ class Telemetry:
         return self._tracer.start_as_current_span(f"compactor.{name}", attributes=attributes)
 
     def count(self, event: Event) -> None:
-        """Add the token numbers or the failure of `event` to the counters."""
+        """Add an event's tokens, or its failure, to the OpenTelemetry counters."""
         if self._tracer is None:
             return
         attributes = {"trigger": event.trigger, "tier": event.tier}

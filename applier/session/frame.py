@@ -25,62 +25,62 @@ Place = tuple[int, int]
 """Position of a block: index of its message in the history, and its index in that message."""
 
 _ONLY_THINKING = "(thinking left out)"
-"""Text that replaces an assistant message of nothing but thinking, because roles must alternate."""
+"""Text sent in place of an assistant message that has only thinking, which is left out. Roles must alternate, so the
+message cannot be missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """Changes that a tier asks for. They have no way around `draft`, which keeps originals restorable."""
+    """Changes to the sent list that a tier (one way to shorten it) asks for. `draft` makes them part of a `Frame`."""
 
     reason: str
     """Reason for the change, in one line for the log."""
     plan: CompactionPlan | None = None
     placeholders: Mapping[Place, str] = field(default_factory=dict)
-    """Short texts that replace tool results or a user's text; `draft` adds how to restore the original."""
+    """Short texts to send in place of tool results or a user's text, by position. `draft` adds a line on how to restore
+    the original."""
     additions: Mapping[int, str] = field(default_factory=dict)
-    """Texts to add at the end of user messages, by the message's index."""
+    """Texts to add at the end of user messages, by the index of the message."""
     head: tuple[object, ...] = ()
-    """New compacted part: messages that replace the beginning of the history; empty if it does not change."""
+    """Messages to send in place of the beginning of the history; empty if these stay as they are now."""
     undecided_from: int | None = None
-    """Index of the first message that the plan did not decide on; results from there on stay shortened if they are.
-    None: the plan decided on all but the newest, unanswered messages, so a result that it keeps is sent whole again."""
+    """Index of the first message that `plan` did not decide on. Tool results from there on stay shortened if they are.
+    None: the plan decided on all but the newest, unanswered messages, so that results it keeps are sent whole again."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Difference between the history and the list that is sent; an empty frame sends the history unchanged."""
+    """All changes that make the sent list from the history (the full conversation); without changes the history is
+    sent."""
 
     plan: CompactionPlan | None = None
     plan_id: str = ""
-    """Id of the plan in the store; empty until it is stored."""
+    """Id of `plan` in the store; empty until it is stored."""
     head: tuple[object, ...] = ()
-    """Compacted part: messages that replace the first `start` messages of the history."""
+    """Messages that are sent in place of the first `start` messages of the history: the compacted part of the list."""
     start: int = 0
-    """Index in the history of the first message after the compacted part."""
+    """Number of messages at the beginning of the history that `head` replaces."""
     placeholders: Mapping[Place, str] = field(default_factory=dict)
-    """Texts that replace the content of single blocks after the compacted part."""
+    """Short texts that are sent in place of single blocks of later messages."""
     additions: Mapping[int, str] = field(default_factory=dict)
-    """Texts added at the end of user messages, by the message's index."""
+    """Texts that are added at the end of user messages, by the index of the message."""
     unthinking: frozenset[int] = frozenset()
-    """Indices of messages sent without their thinking (the model's reasoning), because something before them changed
-    after they were written, and the API may refuse such thinking."""
+    """Indices of messages sent without their thinking (the model's reasoning). Something before them was changed after
+    they were written, so the API may refuse it."""
 
     @lazy_property
     def edited(self) -> frozenset[int]:
-        """Indices of the messages after the compacted part that are sent with changes."""
+        """Indices of the messages after the replaced beginning that are sent with changes."""
         return frozenset(message for message, _ in self.placeholders) | self.additions.keys() | self.unthinking
 
     @property
     def is_empty(self) -> bool:
-        """True if the frame changes nothing."""
+        """True if there are no changes, so that the history is sent as it is."""
         return not (self.plan or self.head or self.placeholders or self.additions or self.unthinking)
 
     def up_to(self, message: int) -> Frame:
-        """Return this frame with only its changes to messages before `message`, an index in the history.
-
-        Needed when the caller changed the history from there on. If the compacted part includes that message, the frame
-        becomes empty.
-        """
+        """Return this frame with only its changes to messages before index `message`, as the caller changed the later
+        ones. If the replaced beginning of the history includes that message, the frame becomes empty."""
         if message < self.start or message == 0:
             return Frame()
         return replace(
@@ -91,7 +91,7 @@ class Frame:
         )
 
     def without_thinking_from(self, plain: Sequence[Message], since: int) -> Frame:
-        """Return this frame, but without the thinking of all messages from index `since` on. `plain`: the whole
+        """Return this frame changed to leave out the thinking of all messages from index `since` on. `plain`: the whole
         history. If these messages have no thinking, the frame itself is returned."""
         later = range(max(since, self.start), len(plain))
         with_thinking = {at for at in later if without_thinking(plain[at]) is not plain[at]} - self.unthinking
@@ -99,10 +99,10 @@ class Frame:
 
 
 def draft(frame: Frame, edits: Edits, tracker: HistoryTracker, key: str, restore_tool: str = RESTORE_TOOL) -> Frame:
-    """Return `frame` with `edits` made. Before it is sent, `without_refused_thinking` must check it.
+    """Return `frame` with a tier's `edits` added. `without_refused_thinking` must check the result before it is sent.
 
-    `key`: the key under which the originals will be stored. `restore_tool`: the agent's tool that restores them, which
-    the placeholders name; empty if it has none.
+    `key`: the key under which the originals will be stored. `restore_tool`: name of the agent's tool that restores
+    them, which the short texts mention; empty if it has none.
     """
     if edits.plan is not None:
         frame = _planned(frame, edits.plan, tracker, edits.undecided_from)
@@ -125,8 +125,9 @@ def draft(frame: Frame, edits: Edits, tracker: HistoryTracker, key: str, restore
 
 
 def _planned(frame: Frame, plan: CompactionPlan, tracker: HistoryTracker, undecided_from: int | None) -> Frame:
-    """Return the frame of a new `plan`. Of the old `frame`, it has the changes to messages that the plan did not decide
-    on. These are the newest, unanswered messages, and those from `undecided_from` on (see `Edits`)."""
+    """Return the frame that carries out a new `plan`, with those changes of the old `frame` that the plan does not
+    concern. These are changes to the newest, unanswered messages, and to messages from `undecided_from` on (see
+    `Edits`)."""
     planned_messages = plan.history.messages
     layout = laid_out(plan, tracker.originals[:planned_messages])
     stop = len(layout.messages) - layout.untouched
@@ -146,8 +147,8 @@ def _planned(frame: Frame, plan: CompactionPlan, tracker: HistoryTracker, undeci
 
 
 def _head_with(frame: Frame, texts: Sequence[str]) -> tuple[object, ...]:
-    """Return the compacted part of `frame` with `texts` added to its last message. If there is no compacted part, or
-    its last message is not the user's, it is returned unchanged and the texts are lost."""
+    """Return the messages that replace the history's beginning, with `texts` added to the last of them. If there are
+    none, or the last one is not the user's, they are returned unchanged and the texts are lost."""
     last = plain_message(frame.head[-1]) if texts and frame.head else None
     if last is None or last["role"] != "user":
         return frame.head
@@ -156,7 +157,7 @@ def _head_with(frame: Frame, texts: Sequence[str]) -> tuple[object, ...]:
 
 
 def _restore_line(tracker: HistoryTracker, place: Place, key: str, restore_tool: str) -> str:
-    """Return the line of a placeholder that says how the agent gets the original: by which tool and with which id."""
+    """Return the line below a shortened content that says by which tool and id the agent gets the original."""
     message, block = place
     reference = f"{key}:{tracker.turn_id(message)}"
     content = blocks(tracker.plain[message])[block].get("content")
@@ -167,7 +168,8 @@ def _restore_line(tracker: HistoryTracker, place: Place, key: str, restore_tool:
 
 
 def _counted_media(content: Sequence[object]) -> str:
-    """Return the number of pictures and documents as text, ``, with 2 images and 1 document``; empty without any."""
+    """Return a text with the number of pictures and documents: ``, with 2 images and 1 document``; empty without
+    any."""
     kinds = [item.get("type") for item in content if isinstance(item, dict)]
     counts = ((kind, kinds.count(kind)) for kind in ("image", "document"))
     texts = [f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in counts if count]
@@ -175,8 +177,8 @@ def _counted_media(content: Sequence[object]) -> str:
 
 
 def message_at(frame: Frame, tracker: HistoryTracker, index: int) -> object:
-    """Return message `index` of the history as it is sent: the same object if the frame does not change it. Only for
-    messages after the compacted part."""
+    """Return message `index` of the history as it is sent by `frame`: the same object if it is not changed. The message
+    must come after the replaced beginning of the history."""
     if index not in frame.edited:
         return tracker.originals[index]
     plain = tracker.plain[index]
@@ -203,8 +205,8 @@ def _with_text(block: Block, text: str | None) -> Block:
 
 
 def first_disagreement(frame: Frame, other_frame: Frame) -> int | None:
-    """Return the index of the first message of the history that the frames send differently. 0 if their compacted parts
-    differ, None if they send the same list."""
+    """Return the index of the first message of the history that two frames send differently. 0 if they replace the
+    beginning differently, None if they send the same list."""
     if frame.start != other_frame.start or frame.head != other_frame.head:
         return 0
     replaced = {message for (message, _), _ in frame.placeholders.items() ^ other_frame.placeholders.items()}
@@ -224,25 +226,25 @@ def without_refused_thinking(frame: Frame, sent: Frame, tracker: HistoryTracker,
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """List that a frame makes of the whole history, with its size."""
+    """List that is sent: the whole history with the changes of a frame; with its size in tokens and pictures."""
 
     messages: list[object] = field(default_factory=list)
     counted: list[int] = field(default_factory=list)
-    """Tokens of each message, by the tokenizer of the history."""
+    """Tokens of each message, by our counter."""
     total: int = 0
-    """Tokens of all messages."""
+    """Tokens of all messages together."""
     load: Load = field(default_factory=Load)
-    """Number of pictures, and bytes, of all messages."""
+    """Number of pictures and size in bytes of all messages together."""
 
     @classmethod
     def of(cls, frame: Frame, tracker: HistoryTracker) -> View:
-        """Return the list that `frame` makes of the whole history."""
+        """Return the list that results from applying `frame` to the whole history."""
         plain = [plain_message(message) for message in frame.head]
         counted, load = [tracker.counter.message(message) for message in plain], sum(map(load_of, plain), Load())
         return cls(list(frame.head), counted, sum(counted), load).extended(frame, tracker, frame.start)
 
     def extended(self, frame: Frame, tracker: HistoryTracker, start: int) -> View:
-        """Return this list with the history's messages from index `start` on added, as `frame` sends them."""
+        """Return this list with the messages of the history from index `start` on added, changed as `frame` says."""
         messages, counted, total, load = [*self.messages], [*self.counted], self.total, self.load
         for index in range(start, len(tracker)):
             message = message_at(frame, tracker, index)

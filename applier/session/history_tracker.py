@@ -34,7 +34,8 @@ from planner.reading.tokens import TokenCounter
 from planner.settings import ToolUse
 
 MAX_HEADS = 6
-"""Number of remembered compacted parts, as a caller may return with a list from before a few compactions."""
+"""Number of sent lists that are recognized when the caller passes them back, by their compacted beginnings. A caller
+may return with a list from before a few compactions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +45,14 @@ class Result:
     message: int
     block: int
     call: Call
-    """Call that it answers, as the agent made it; without a name if the call is not in the list."""
+    """Call that this result answers, as the agent made it; without a name if the history lacks the call."""
     text: str
     tokens: int
     is_error: bool
 
     @property
     def place(self) -> tuple[int, int]:
-        """Index of its message and index of its block."""
+        """Position of the result: index of its message, and index of its block in that message."""
         return self.message, self.block
 
 
@@ -60,23 +61,24 @@ class Arrival:
     """Difference between a list that the caller passed and the history known before."""
 
     start: int
-    """Index in the history of the first new message."""
+    """Index in the history of the first message that was not known before."""
     changed: bool
-    """True if known messages from `start` on were removed or changed, so that the history was cut there."""
+    """True if the caller removed or changed known messages from `start` on, so that they were cut from the history."""
     replaced: bool = False
     """True if messages before `start` are other objects than before, with other cache marks or content."""
     edited_from: int | None = None
-    """Index of the first of these messages with other content but the same role and calls; None without one."""
+    """Index of the first known message that the caller gave other content, with the same role and calls; None without
+    one."""
 
 
 class _Head(NamedTuple):
-    """Compacted part of a list that was sent: the messages in place of the history's beginning."""
+    """Beginning of a list that was sent, made of compacted messages, by which the list is recognized."""
 
     messages: list[object]
     replaced: int
-    """Number of the history's messages in whose place they were sent."""
+    """Number of messages of the history that were compacted into it."""
     digest: str
-    """Digest of the part's first message, by which it is found quickly."""
+    """Digest of its first message, by which it is found quickly."""
 
 
 @dataclass
@@ -85,29 +87,31 @@ class HistoryTracker:
 
     counter: TokenCounter
     originals: list[object] = field(default_factory=list)
-    """Messages as the caller's own objects, which are sent."""
+    """Messages of the history as the caller's own objects, which are sent."""
     plain: list[Message] = field(default_factory=list)
-    """Copies of the messages as dicts, made when they were passed."""
+    """Copies of the messages as dicts, made when the caller passed them, to notice later changes."""
     digests: list[str] = field(default_factory=list)
-    """Digest of each message, by which changed content is noticed."""
+    """Digests of the messages, by which changed content is noticed."""
     counted: list[int] = field(default_factory=list)
-    """Tokens of each message."""
+    """Tokens of each message, by `counter`."""
     loads: list[Load] = field(default_factory=list)
-    """Number of pictures, and bytes, of each message."""
+    """Number of pictures and size in bytes of each message."""
     marks: dict[int, list[Mapping[str, Any]]] = field(default_factory=dict)
-    """The caller's prompt-cache marks, by index of the message."""
+    """Marks for the provider's prompt cache that the caller has set, by the index of the message."""
     tokens: int = 0
-    """Tokens of all messages."""
+    """Tokens of all messages together."""
     results: list[Result] = field(default_factory=list)
+    """Results of all tool calls in the history."""
     _calls: dict[str, Call] = field(default_factory=dict)
+    """Calls of tools in the history, by id."""
     _heads: list[_Head] = field(default_factory=list)
-    """Compacted parts that were sent, the newest first."""
+    """Compacted beginnings of the lists that were sent, the newest first."""
     _replaced: dict[int, list[object]] = field(default_factory=dict)
-    """Messages that were sent in place of single messages of the history, by index."""
+    """Changed forms in which single messages of the history were sent, by the index of the message."""
     uses: Mapping[str, ToolUse] = field(default_factory=dict)
-    """The user's declarations of what the agent's tools do, by tool name."""
+    """Declarations by the user of what the agent's tools do, by tool name."""
     known_analysis: Analysis | None = None
-    """Result of the last reading (`analysis`), of this history or its beginning; None before the first."""
+    """Newest `analysis`, of this history or of its beginning; None before the first."""
     _history: History | None = None
 
     def __len__(self) -> int:
@@ -116,22 +120,23 @@ class HistoryTracker:
 
     @property
     def history(self) -> History:
-        """History as turns; only turns that are new since the last call are made."""
+        """Messages of the history as turns. Only new turns are made at each call."""
         if self._history is None or len(self._history.messages) != len(self.originals):
             self._history = assemble_history(self.originals, self.plain, self.digests, self._history)
         return self._history
 
     @property
     def analysis(self) -> Analysis:
-        """Facts that the planner reads from the history (calls, failures, …); only new turns are read."""
+        """Facts that were read from the history (calls, failures, …), from which plans are made. Only new turns are
+        read at each call."""
         history = self.history
         if self.known_analysis is None or self.known_analysis.history is not history:
             self.known_analysis = analyze_history(history, self.counter, self.known_analysis, self.uses)
         return self.known_analysis
 
     def adopt_analysis(self, plan: CompactionPlan | None) -> None:
-        """Use the analysis made for `plan` if it read more turns than the known one, to read them only once. The plan
-        must be for a beginning of this history."""
+        """Use the facts that were read for `plan`, if they cover more turns than the known ones, so that no turn is
+        read twice. The plan must be for a beginning of this history."""
         analysis = plan.bound_analysis if plan is not None else None
         known = self.known_analysis
         if analysis is not None and (known is None or len(analysis.history.turns) > len(known.history.turns)):
@@ -139,8 +144,7 @@ class HistoryTracker:
 
     @property
     def live_start(self) -> int:
-        """Index of the first of the newest messages, which no plan changes. They are those that the model has not
-        answered yet, and the call that they answer."""
+        """Index of the first message that no plan may change: the call or words that the model has still to answer."""
         return next((turn.start for turn in self.history.turns if turn.live), len(self))
 
     @property
@@ -149,16 +153,16 @@ class HistoryTracker:
         return sum(self.counted[: self.live_start])
 
     def turn_id(self, message: int) -> str:
-        """Return the id (``t12``) of the turn that contains the message at this index."""
+        """Return the id (``t12``) of the turn that contains the message at index `message`."""
         turns = self.history.turns
         return turns[bisect_right(turns, message, key=lambda turn: turn.start) - 1].id
 
     def results_from(self, message: int) -> list[Result]:
-        """Return the tool results in the messages from this index on."""
+        """Return the tool results in the messages from index `message` on."""
         return self.results[bisect_left(self.results, message, key=lambda result: result.message) :]
 
     def marks_between(self, start: int, stop: int) -> list[Mapping[str, Any]]:
-        """Return the caller's cache marks in the messages from `start` to before `stop`, in order."""
+        """Return the caller's cache marks in the messages from index `start` to before `stop`, in order."""
         return [mark for at, marks in sorted(self.marks.items()) if start <= at < stop for mark in marks]
 
     def _copy(self) -> HistoryTracker:
@@ -214,8 +218,8 @@ class HistoryTracker:
         return Arrival(first_changed, first_changed < length, bool(marked))
 
     def recognizing(self, sent: Sequence[object], head: int) -> HistoryTracker:
-        """Return this history, which now recognizes the list `sent` if the caller passes it back. The first `head`
-        messages of `sent` are its compacted part, which stands for the beginning of the history."""
+        """Return this history, prepared to recognize the list `sent` if the caller passes it back. The first `head`
+        messages of `sent` are compacted; they were made of the beginning of the history."""
         start, heads, replaced = len(self) - len(sent) + head, self._heads, {**self._replaced}
         if head:
             older = [one for one in heads if one.messages != sent[:head]]
@@ -230,8 +234,8 @@ class HistoryTracker:
         return replace(self, _heads=heads, _replaced=replaced)
 
     def _compacted_part_of(self, passed: Sequence[object]) -> tuple[int, int]:
-        """Return the length of the compacted part at the front of `passed`, and the number of messages that it
-        replaced; 0, 0 if there is none."""
+        """Return how many messages at the front of `passed` are compacted ones that were sent before. Also return how
+        many messages of the history were compacted into them; 0, 0 if `passed` begins with none."""
         if not (passed and self.plain and self._heads):
             return 0, 0
         is_original = passed[0] == self.plain[0]
@@ -242,7 +246,8 @@ class HistoryTracker:
         return 0, 0
 
     def _original_of(self, message: object, index: int) -> object:
-        """Return the original at `index` if `message` was sent in its place; else `message` itself."""
+        """Return the original message at `index` if `message` is the changed form in which it was sent; else
+        `message`."""
         sent = self._replaced.get(index)
         if sent is None or message == self.plain[index]:
             return message
@@ -275,7 +280,7 @@ class HistoryTracker:
         return all(_role_and_ids(one) == _role_and_ids(other) for one, other in zip(known, new, strict=False))
 
     def _replace_marks(self, index: int, message: object) -> None:
-        """Replace the known message at `index` by `message`, which differs only in its cache marks."""
+        """Replace the known message at `index` by `message`, which only has other cache marks."""
         self.originals[index], self.plain[index] = message, _copied(plain_message(message))
         self._note_marks(index, self.plain[index])
         self._history = None
@@ -286,7 +291,7 @@ class HistoryTracker:
             self.marks[index] = marks
 
     def _truncate(self, length: int) -> None:
-        """Remove the messages from the index `length` on."""
+        """Remove the messages from index `length` on from the history."""
         for items in (self.originals, self.plain, self.digests, self.counted, self.loads):
             del items[length:]
         self.marks = {index: marks for index, marks in self.marks.items() if index < length}
@@ -337,5 +342,5 @@ def _has_same_content(message: object, known: object) -> bool:
 
 
 def _role_and_ids(message: Message) -> tuple[str, list[str], list[str]]:
-    """Return the role, the ids of the calls and the ids of the answered calls of `message`."""
+    """Return the role of `message`, the ids of its calls, and the ids of the calls that it answers."""
     return message["role"], call_ids(message), result_ids(message)

@@ -22,43 +22,44 @@ from applier.view import remember_view
 from planner.errors import ReferenceNotFound, StoreError
 
 MOST_UNDOABLE = 10
-"""Largest number of compactions that can be undone. Each needs memory for a decision on every turn."""
+"""Largest number of compactions that can be undone, as each needs memory for a decision on every turn."""
 
 
 class Undoable(NamedTuple):
-    """Frame (state of the list) to which `undo` can return."""
+    """Earlier state of the sent list, to which `undo` can return."""
 
     frame: Frame
     thought_since: int | None
-    """Index of the first message that the model wrote after the frame was replaced; None until the next list was
-    sent."""
+    """Index of the first message that the model wrote after a compaction replaced this frame; None until the next list
+    was sent. The API may refuse the thinking of such messages after `undo`."""
 
 
 class Saved(NamedTuple):
-    """State that was last stored for a restart, to see whether it has changed since."""
+    """State of a session that was last stored for a restart, to see whether it has changed since."""
 
     committed: Committed
     read_tokens: int
-    """Tokens that planners had read."""
+    """Tokens that planners had read by then."""
     is_sent: bool
-    """True if a list of the committed frame was sent."""
+    """True if the stored list was also sent to the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastList:
-    """List that was sent last: how much of the history it covers, its size and its time."""
+    """List that was last sent to the model: how much of the history it covers, its size and its time."""
 
     messages: int = 0
-    """Number of messages of the history then."""
+    """Number of messages that the history had when the list was sent."""
     counted_tokens: int = 0
+    """Tokens of the list's messages, by our counter."""
     at: float | None = None
-    """None before the first list."""
+    """Time at which the list was sent; None before the first list."""
     frame: Frame = field(default_factory=Frame)
-    """Frame of that list, to which the newest answers belong."""
+    """Frame (changes to the history) that made the list, to which the model's newest answers belong."""
     undoable: tuple[Undoable, ...] = ()
-    """Frames that could be undone then."""
+    """Frames to which `undo` could return when the list was sent."""
     newest: str = ""
-    """Digest of the history's last message then."""
+    """Digest of the history's last message when the list was sent, to recognize the history later."""
     is_answered: bool = False
     """True after the provider's answer to the list was reported."""
 
@@ -68,38 +69,38 @@ class KnownState:
     """Knowledge of one process about the stored state of a session that several processes share."""
 
     number: int | None = None
-    """Number of the state that this process loaded or saved last. 0: the store had none; None: nothing was loaded
-    yet."""
+    """Number of the shared state that this process loaded or saved last. 0: the store had none; None: nothing was
+    loaded yet."""
     is_saved: bool = False
-    """True if that state contains everything that happened in this process."""
+    """True if the stored state contains everything that happened in this process."""
     is_lost: bool = False
     """True if the store could not be read at the last call."""
     frame: SavedFrame | None = None
-    """Frame in force in that state."""
+    """Frame (changes to the history) in the stored state."""
     planner: str = ""
-    """Id of the process that makes a plan in advance or has made one."""
+    """Id of the process that makes the next plan in advance, or has made it."""
     planner_until: float = 0.0
-    """Time until which other processes wait for that plan instead of making one."""
+    """Time until which other processes wait for a plan made in advance instead of making one."""
 
 
 @dataclass
 class Ledger:
-    """History of one session, the list that is sent of it, and earlier states of that list for `undo`."""
+    """History of one session, the list that is sent of it, and earlier states of that list, to which `undo` returns."""
 
     tracker: HistoryTracker
     owner: str = ""
-    """Id of the session's owner, to recognize lists that begin with the owner's compacted parts; empty without a
-    session id."""
+    """Id of the session's owner, whose compacted lists are recognized when they come back; empty without a session
+    id."""
     keys: list[str] = field(default_factory=list)
-    """Store keys of the histories of this session, its parent and its children, which `restore` may read. The sessions
-    share this one list."""
+    """Store keys of the histories that `restore` may read: those of this session, its parent and its children, which
+    all share this one list object."""
     committed: Committed = field(default_factory=Committed)
-    """Frame in force, with what the store has for it."""
+    """Frame in force (the changes that make the next list), with what the store has for it."""
     view: View = field(default_factory=View)
-    """List that the frame in force makes of the whole history."""
+    """List that would be sent now: the whole history with the changes of the frame in force."""
     last: LastList = field(default_factory=LastList)
     undoable: tuple[Undoable, ...] = ()
-    """Earlier frames, the newest last."""
+    """Earlier frames (changes that made a list), to which `undo` returns, the newest last."""
     thought_since: int = 0
     """Index of the first message that the model wrote after a compaction that was then undone; 0 once the next list is
     sent."""
@@ -107,35 +108,35 @@ class Ledger:
     """Number of messages of `view` that the provider has received and may have cached."""
     compactions: int = 0
     arrival: Arrival = field(default_factory=lambda: Arrival(0, changed=False))
-    """Difference between the caller's newest list and the one before."""
+    """Difference between the caller's newest list of messages and the one before."""
     unsent_from: int = 0
-    """Index of the first message that was not sent yet."""
+    """Index of the first message that was not sent to the model yet."""
     unknown_answers: frozenset[int] = frozenset()
-    """Indices of answers to lists that this process does not know, of a shared session. The API may refuse their
-    thinking (the model's reasoning) after any other list."""
+    """Indices of answers to lists that another process sent. The API may refuse their thinking (the model's reasoning)
+    after any other list, so it is left out."""
     strips_thinking: bool = False
-    """True if the model's API refuses thinking after a changed list."""
+    """True if the model's API refuses thinking (the model's reasoning) after an earlier message was changed."""
     store_opening: int = 0
-    """Number of times that the store's file was created anew before everything left out was stored in it."""
+    """Value of `SessionStore.opening` when the left-out content was stored; a higher one means that it is lost."""
     noted_at: float = float("-inf")
-    """Time of the last record in the store that the conversation is still used."""
+    """Time of the last note in the store that the conversation is still used."""
     saved: Saved = field(default_factory=lambda: Saved(Committed(), 0, True))
-    """State that was stored last."""
+    """State that was last stored for a restart."""
     known_state: KnownState = field(default_factory=KnownState)
     answered: str = ""
-    """Digest of the last list that was sent again with notes in place of missing tool results."""
+    """Digest of the last list that was sent again with notes in place of lost tool results, to try that only once."""
 
     def copy(self) -> Ledger:
-        """Return an independent copy."""
+        """Return an independent copy of the ledger."""
         return copy.copy(self)
 
     def note_known_state(self, **changes: Any) -> None:
-        """Replace fields of `known_state`."""
+        """Change fields of `known_state`, which describes the state in the store."""
         self.known_state = replace(self.known_state, **changes)
 
     @property
     def frame(self) -> Frame:
-        """Frame in force: the difference between the history and the next list."""
+        """Frame in force: the changes to the history that make the next list."""
         return self.committed.frame
 
     @property
@@ -169,9 +170,9 @@ class Ledger:
         return arrival
 
     def _without_unknown_thinking(self, frame: Frame, arrival: Arrival) -> Frame:
-        """Return `frame` without the thinking of answers to lists that this process does not know. The API may refuse
-        such thinking after another list. This process knows all messages up to the last list sent, and in a new session
-        the first answer."""
+        """Return `frame` without the thinking of answers to lists that another process sent. The API may refuse
+        thinking after another list than the one it was written for. This process knows all messages up to the last list
+        it sent; in a new session it knows the first answer."""
         plain, last = self.tracker.plain, self.last
         start = arrival.start
         if last.at is None:
@@ -183,29 +184,32 @@ class Ledger:
         return stripped
 
     def without_refused_thinking(self, frame: Frame, since: int = 0) -> Frame:
-        """Return `frame` without thinking that the API would refuse, in messages from `since` on."""
+        """Return `frame` changed to leave out thinking (the model's reasoning) that the API would refuse. Only messages
+        from index `since` on are examined."""
         return without_refused_thinking(frame, self.last.frame, self.tracker, since) if self.strips_thinking else frame
 
     def continue_from(self, committed: Committed, messages: int) -> None:
-        """Continue from the frame `committed`, by which another process sent the first `messages` messages."""
+        """Continue from the list that another process made by the frame `committed` and sent. `messages`: number of
+        messages of the history that it covered."""
         self.take_into_force(committed)
         self.tracker = self.tracker.recognizing(self.view.messages, len(self.frame.head))
         self.last = LastList(messages, frame=self.frame, undoable=self.undoable)
 
     def take_into_force(self, committed: Committed, view: View | None = None) -> None:
-        """Make `committed` the frame in force; `view` is its list, which is made here if it is missing."""
+        """Use the frame (set of changes) in `committed` for all following lists. `view`: the list it makes, if
+        known."""
         self.committed, self.view = committed, view or View.of(committed.frame, self.tracker)
         self.cached_messages = min(self.cached_messages, len(self.view.messages))
         if committed.key and committed.key not in self.keys:
             self.keys.append(committed.key)
 
     def commit(self, frame: Frame, store: SessionStore, view: View | None = None) -> None:
-        """Store the content that `frame` leaves out, then put the frame into force.
+        """Store the content that `frame` leaves out of the list, then use `frame` for all following lists.
 
-        `view` is its list, if that is known.
+        `view`: the list it makes, if known.
 
         Raises:
-            StoreError: nothing has changed.
+            StoreError: the content could not be stored; nothing has changed.
         """
         tracker, view = self.tracker, view or View.of(frame, self.tracker)
         committed = commit(frame, tracker, store, self.committed)
@@ -216,8 +220,8 @@ class Ledger:
         self.take_into_force(committed, view)
 
     def fall_back(self) -> None:
-        """Return to the frame of the last sent list, because the store failed. That list leaves out only what the store
-        has, and it is valid because the newest answers belong to it."""
+        """Return to the list that was sent last, because the store failed to save what a newer one leaves out. The last
+        list leaves out only what the store has, and it is valid because the newest answers belong to it."""
         length = len(self.tracker)
         before, self.undoable = replace(self.committed, frame=self.last.frame), self.last.undoable
         if not before.holds(before.frame, length):
@@ -229,20 +233,20 @@ class Ledger:
         self.cached_messages = 0
 
     def forget_stored(self, opening: int) -> None:
-        """Send the history whole again, because the store's file was removed with all originals. `opening`: the present
-        number of the store's opening (`SessionStore.opening`)."""
+        """Send the history whole again, because the store's file was removed together with all originals. `opening`:
+        the present number of the store's opening (`SessionStore.opening`)."""
         self.store_opening, self.undoable, self.keys[:] = opening, (), []
         self.take_into_force(Committed(self.without_refused_thinking(Frame())))
 
     def note_compaction(self, before: Frame) -> None:
-        """Count a compaction, and keep the frame `before` it for `undo`."""
+        """Count a compaction, and keep the state of the list `before` it for `undo`."""
         self.compactions += 1
         # The plan is kept without its analysis, which is as large as the history and is made again when needed.
         older = replace(before, plan=before.plan and before.plan.unbound())
         self.undoable = (*self.undoable, Undoable(older, None))[-MOST_UNDOABLE:]
 
     def undo(self) -> bool:
-        """Put the frame before the last compaction into force; return False if there is none."""
+        """Return to the list before the last compaction; return False if there is none."""
         if not self.undoable:
             return False
         last, self.undoable = self.undoable[-1], self.undoable[:-1]
@@ -270,8 +274,8 @@ class Ledger:
             raise ReferenceNotFound(text, error.elsewhere) from None
 
     def note_use(self, store: SessionStore) -> None:
-        """Record in the store, at most once an hour, that the originals are in use, so that they are not deleted as
-        old."""
+        """Record in the store that the originals are in use, so that it does not delete them as old; at most once an
+        hour."""
         key, now = self.committed.key, store.clock()
         if key and now - self.noted_at >= NOTED_SECONDS:
             self.noted_at = now
@@ -279,7 +283,7 @@ class Ledger:
                 store.use(lambda opened: opened.note_use(key))
 
     def note_sent(self, sent: Sequence[object], at: float) -> None:
-        """Record that the list `sent` is sent at the time `at`, so that the next answer belongs to it."""
+        """Record that the list `sent` was sent at the time `at`, so that the model's next answer belongs to it."""
         length = len(self.tracker)
         self.tracker = self.tracker.recognizing(sent, len(self.frame.head))
         self.cached_messages, self.thought_since = len(sent), 0
@@ -291,7 +295,8 @@ class Ledger:
 
 
 def _still_committed(committed: Committed, arrival: Arrival) -> Committed:
-    """Return what is still true of `committed` after the caller changed known messages, as `arrival` describes."""
+    """Return what remains valid of the stored changes `committed` after the caller changed earlier messages. `arrival`
+    describes where the caller's new list differs from the known history."""
     if arrival.changed:  # the frame's changes before the first changed message stay
         stored = min(committed.messages, arrival.start)
         return Committed(committed.frame.up_to(arrival.start), messages=stored)

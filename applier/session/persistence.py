@@ -1,4 +1,4 @@
-"""Stores of a session: originals before a list without them is sent, and the session's state for a restart.
+"""Stores the original messages of a session before a shorter list is sent, and the session's state for a restart.
 
 Any failure of the store is raised as a `StoreError`.
 """
@@ -26,7 +26,7 @@ from planner.reading.messages import History, plain_message
 T = TypeVar("T")
 
 REST_SECONDS = 30.0
-"""Pause after a failure of the store, in which nothing is compacted."""
+"""Time after a failure of the store in which nothing is compacted, in seconds."""
 
 
 def within(seconds: float, since: float | None, now: float) -> bool:
@@ -36,7 +36,7 @@ def within(seconds: float, since: float | None, now: float) -> bool:
 
 
 class SessionStore:
-    """Store of a session and its subagents' sessions, opened when it is first needed."""
+    """Store of a session and of its subagents' sessions, opened when it is first needed."""
 
     def __init__(self, store: Store | str | Path | None, patience_seconds: float | None = None) -> None:
         """Use `store`: an open store, which the caller closes, the path of one, or None for the default one.
@@ -49,8 +49,8 @@ class SessionStore:
         self._path: str | Path | None = None
         self._patience = patience_seconds
         self._store: Store | None = None
-        """Open store. If two threads open it at once, the first wins, without a lock, as a lock could stay locked for
-        ever after a fork."""
+        """Open store. If two threads open it at once, the first wins. There is no lock, because a lock could stay
+        locked for ever after a fork."""
         if store is None or isinstance(store, str | os.PathLike):
             self._path = store
         elif hasattr(store, "save_history"):
@@ -60,7 +60,7 @@ class SessionStore:
         self._is_callers = self._store is not None
         self._saved = SavedChain()
         self.folder, self.clock = "", time.time
-        """Working folder of the conversation and the clock, both noted with each saved history."""
+        """Working folder of the conversation, and clock, which are noted with each saved history."""
         self.opening = 0
         """Number of times that the store was created again because its file was gone, so that earlier content is not in
         it."""
@@ -69,7 +69,7 @@ class SessionStore:
 
     @property
     def may_write(self) -> bool:
-        """False for `REST_SECONDS` after the store failed: no compaction is tried then, as none could be stored."""
+        """True unless the store failed within `REST_SECONDS`. Nothing is compacted while it is False."""
         return not within(REST_SECONDS, self.failed_at, self.clock())
 
     @property
@@ -78,7 +78,7 @@ class SessionStore:
         return self._store is not None
 
     def use(self, act: Callable[[Store], T]) -> T:
-        """Call `act` with the open store, and return its result. Open the store first, if needed.
+        """Open the store if needed, call `act` with it, and return the result.
 
         If the store's file was removed meanwhile, create the store again and call `act` once more.
 
@@ -93,7 +93,8 @@ class SessionStore:
             raise StoreError(f"{type(error).__name__}: {error}") from error
 
     def save(self, history: History) -> str:
-        """Store `history` and its working folder, and return its key. Its messages must never be edited.
+        """Store `history` and the folder of its conversation; return the history's key. Its messages must never be
+        edited, because the next call compares them by identity.
 
         Raises:
             StoreError: the history could not be saved.
@@ -137,20 +138,19 @@ class SessionStore:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Frame (difference between history and sent list) whose originals are stored, and what else the store has for
-    it."""
+    """Frame (changes that make the sent list from the history) whose originals are stored, with what else is stored."""
 
     frame: Frame = field(default_factory=Frame)
     key: str = ""
-    """Store key of the history; empty if none is stored, or if the caller's list was changed since."""
+    """Store key of the history; empty if no history is stored, or if the caller changed its messages since."""
     messages: int = 0
-    """Number of messages of the present history in the store."""
+    """Number of messages of the present history that the store has."""
     facts: frozenset[tuple[str, ...]] = frozenset()
-    """Type, content, quote and source of each stored fact of the history."""
+    """Facts that are already stored for the history, each as type, content, quote and source."""
 
     def holds(self, frame: Frame, length: int) -> bool:
-        """Return True if the store has every message that `frame` changes or leaves out. `length`: number of messages
-        of the history."""
+        """Return True if the store has every message that `frame` changes or leaves out of the list. `length`: number
+        of messages of the history."""
         return frame.start <= self.messages and not any(self.messages <= at < length for at in frame.edited)
 
 
@@ -177,7 +177,7 @@ def commit(frame: Frame, tracker: HistoryTracker, store: SessionStore, before: C
 
 
 class SavedFrame(BaseModel):
-    """Frame (difference between history and sent list) as it is stored."""
+    """Frame (changes that make the sent list from the history) in the form in which it is stored."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -192,7 +192,7 @@ class SavedFrame(BaseModel):
 
     @classmethod
     def of(cls, committed: Committed) -> Self:
-        """Return `committed` in its stored form."""
+        """Return the frame in `committed` in the form in which it is stored."""
         frame = committed.frame
         return cls(
             key=committed.key,
@@ -225,34 +225,36 @@ class SavedFrame(BaseModel):
 
 
 class SavedSession(BaseModel):
-    """State of a session as it is stored, to continue in another process."""
+    """State of a session in the store, from which another process can continue."""
 
     model_config = ConfigDict(extra="ignore")  # other versions have more fields
 
     version: int = 1
     frame: SavedFrame
     before: SavedFrame | None = None
-    """Frame to which `undo` returns; None if nothing can be undone."""
+    """Changes that made the list before the last compaction, to which `undo` returns; None if there was none."""
     is_sent: bool = True
-    """True if a list of this frame was sent; False if the next answer belongs to an earlier list."""
+    """True if the stored list was also sent; False if the model's next answer belongs to an earlier list."""
     compactions: int = 0
     ratio: float = 1.0
+    """Measured factor from our count of tokens to the provider's (`Gauge.ratio`)."""
     extra_tokens: float = 0.0
-    """With `ratio`, the measured difference between the provider's token counts and ours (`Gauge`)."""
+    """Tokens that the provider counts in addition (`Gauge.extra_tokens`)."""
     read_tokens: int = 0
+    """Tokens that planners have read for this session."""
     model: str = ""
-    """Agent's model, from its last request; empty if there was none."""
+    """Agent's model in its last request; empty if there was no request."""
     thinking: dict[str, Any] | None = None
-    """The ``thinking`` field of its last request, if it had one."""
+    """Field ``thinking`` of the agent's last request; None without one."""
 
 
 def session_name(session_id: str) -> str:
-    """Return the name under which the store has the state of that session."""
+    """Return the name under which the store has the state of the session with this id."""
     return f"{SESSION_STATE}{session_id}"
 
 
 def load_session(store: Store, session_id: str) -> SavedSession | None:
-    """Return the stored state of that session; None if there is none.
+    """Return the stored state of the session with this id; None if there is none.
 
     Raises:
         StoreDamaged: the stored state is not valid.

@@ -37,10 +37,10 @@ PLAN_SECONDS = 120.0
 
 
 class CallGuard:
-    """Holder of a session's state, which lets one call at a time change it."""
+    """Holder of a session's state, which lets only one call at a time change it."""
 
     def __init__(self, state: State) -> None:
-        """Begin with `state`."""
+        """Begin with `state` as the session's state."""
         self.state = state
         self.lock = threading.RLock()
         self._draft: State | None = None
@@ -72,12 +72,13 @@ class CallGuard:
             yield state
 
     def note(self, state: State) -> None:
-        """Store changes that were made between two calls of a shared session."""
+        """Store changes that were made between two calls, if other processes share the session."""
         if self._sharing is not None:
             self._sharing.note(state)
 
     def free_lock(self) -> None:
-        """Replace the lock in a forked child if a thread of the parent had it, because nobody would release it."""
+        """Replace the lock after a fork, in the child process, if another thread of the parent held it. That thread
+        does not exist in the child, so nobody would release the lock."""
         if self.lock.acquire(blocking=False):
             self.lock.release()
         else:
@@ -97,7 +98,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class PressureFields(BaseModel):
-    """Fields of a `Pressure` that change with each call, as they are stored, under the same names."""
+    """Sizes and limits of a `Pressure` that change with each call, in the form in which they are stored."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -111,11 +112,13 @@ class PressureFields(BaseModel):
 
 
 class SavedSharedSession(SavedSession):
-    """Stored state of a shared session, from which any process can continue."""
+    """Stored state of a session that several processes share, from which any of them can continue."""
 
     number: int = Field(ge=1)
+    """Number of the state, which grows with each change."""
     messages: int = Field(ge=0)
-    """Fields of the `LastList` (the list sent last), from here to `is_answered`."""
+    """Number of messages in the history when the last list was sent. This field and those up to `is_answered` are those
+    of `LastList`."""
     counted_tokens: int
     at: float | None
     newest: str
@@ -126,24 +129,26 @@ class SavedSharedSession(SavedSession):
     """Digests by which the proxy finds the session of a request."""
     gauge: Gauge
     rests: list[tuple[str, bool, int, int]]
-    """Pauses of tiers: name, whether the prompt would not fit, and the two sizes of a `Pause`."""
+    """Pauses of tiers (ways to shorten the list): the tier's name, whether the prompt would not fit, and the two sizes
+    of a `Pause`."""
     planner: str
-    """Id of the process that makes a plan in advance or has made one."""
+    """Id of the process that makes the next plan in advance, or has made it."""
     planner_until: float
-    """Time until which other processes wait for that plan instead of making one."""
+    """Time until which other processes wait for a plan made in advance instead of making one."""
 
 
 @dataclass
 class _StateChange:
-    """Replacement of the stored state by the one after a call, which respects a newer state of another process."""
+    """Replacement of a stored session state after a call. It keeps a newer state that another process stored
+    meanwhile."""
 
     number: int
     """Number of the stored state from which the call began."""
     frame: SavedFrame | None
-    """Frame (difference between history and sent list) of that state."""
+    """Changes to the history (a frame) in the state from which the call began."""
     to: SavedSharedSession
     is_made: bool = False
-    """True if the state was stored; False if that of another process stays."""
+    """True if this call's state was stored; False if another process's state stays."""
 
     def __call__(self, data: Any) -> Any:
         """Return the state to store in place of the stored `data`, as JSON data.
@@ -167,15 +172,15 @@ class _StateChange:
 
 
 def _with_unknown_answer(data: dict[str, Any], number: int) -> dict[str, Any]:
-    """Return the state `data` under this `number`, with `is_answered` False."""
+    """Return the stored state `data` with this `number`, marked as not answered, as nobody knows which list was."""
     return {**data, "number": number, "is_answered": False}
 
 
 class Sharing:
-    """Loads a shared session's state before each call, and stores it afterwards."""
+    """Loads the state of a shared session before each call, and stores it after the call."""
 
     def __init__(self, session_id: str) -> None:
-        """Share the session with this id."""
+        """Prepare for the session with this id."""
         self.process, self._name = uuid.uuid4().hex, session_name(session_id)
 
     @contextmanager
@@ -199,7 +204,7 @@ class Sharing:
             self._save(state)
 
     def note(self, state: State) -> None:
-        """Store changes made between two calls, unless another process is in a call."""
+        """Store changes made between two calls, unless another process is in a call of the same session."""
         try:
             with ExitStack() as stack:
                 if not state.ledger.known_state.is_lost and stack.enter_context(self._hold(state, 0)):
@@ -208,11 +213,12 @@ class Sharing:
             state.setup.log.trouble("store_failed", f"other processes do not know of the newest answer: {error}")
 
     def _hold(self, state: State, seconds: float) -> AbstractContextManager[bool]:
-        """Reserve the session for this process; the context manager yields False if another keeps it for `seconds`."""
+        """Reserve the session for this process. The context manager yields False if another process keeps it for longer
+        than `seconds`."""
         return state.setup.store.use(lambda store: store.backend.hold(self._name, seconds))
 
     def _load_newest(self, state: State) -> None:
-        """Load the state of the last call, if another process made it. Raise StoreError if it cannot be read."""
+        """Load the session's state if another process has changed it. Raise StoreError if it cannot be read."""
         store, ledger, known = state.setup.store, state.ledger, state.ledger.known_state
         data = store.use(lambda opened: opened.get_state(self._name))
         number = _state_number(data)
@@ -255,7 +261,7 @@ class Sharing:
             ledger.last = replace(ledger.last, is_answered=change.to.is_answered)
 
     def _note_planner(self, state: State) -> None:
-        """Note for other processes whether this one makes a plan in advance or has made one."""
+        """Record, for other processes, whether this process makes a plan in advance or has made one."""
         planning, ledger = state.planning, state.ledger
         if planning.worker.job is not None or planning.ready is not None:
             ledger.note_known_state(
@@ -265,7 +271,7 @@ class Sharing:
             ledger.note_known_state(planner_until=0.0)
 
     def _to_store(self, state: State) -> SavedSharedSession:
-        """Return the state in its stored form."""
+        """Return the session's state in the form in which it is stored."""
         ledger, last = state.ledger, state.ledger.last
         return SavedSharedSession(
             **dict(state.to_save()),
@@ -286,7 +292,7 @@ class Sharing:
 
 
 def _continue_from(state: State, saved: SavedSharedSession) -> None:
-    """Replace the values of `state` by those of `saved`, except the frame, which was loaded already."""
+    """Take over the values of the stored state `saved`, except its frame (list changes), which was loaded before."""
     ledger, pressure = state.ledger, state.pressure
     for name, value in saved.moving:
         setattr(pressure, name, value)
@@ -309,13 +315,13 @@ def _continue_from(state: State, saved: SavedSharedSession) -> None:
 
 
 def _state_number(data: Any) -> int:
-    """Return the number of a stored state; 0 if it has none, as a session that is not shared."""
+    """Return the number of a stored state; 0 if it has none because the session was not shared."""
     number = data.get("number") if isinstance(data, dict) else None
     return number if isinstance(number, int) else 0
 
 
 def _validated(data: Any) -> SavedSession:
-    """Return the stored state; raise StoreDamaged if it is not valid."""
+    """Return stored data as a session's state; raise StoreDamaged if it is not valid."""
     try:
         return (SavedSharedSession if _state_number(data) else SavedSession).model_validate(data)
     except ValidationError as error:
@@ -323,7 +329,7 @@ def _validated(data: Any) -> SavedSession:
 
 
 def marks_of(store: Store, session_ids: Sequence[str]) -> Mapping[str, list[str]]:
-    """Return the marks of those sessions (see `Session.mark`), by session id. Raise StoreError if they cannot be
-    read."""
+    """Return the digests that identify these sessions for the proxy (see `Session.mark`), by session id. Raise
+    StoreError if they cannot be read."""
     states = store.get_states([session_name(session_id) for session_id in session_ids])
     return {name.removeprefix(session_name("")): data.get("marks", []) for name, data in states.items()}

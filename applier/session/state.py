@@ -36,7 +36,7 @@ from planner.settings import declared_uses
 
 @dataclass(frozen=True)
 class Setup:
-    """Arguments with which a session was opened; they do not change."""
+    """Arguments with which a session was opened, which never change."""
 
     session_id: str
     settings: SessionSettings
@@ -47,7 +47,7 @@ class Setup:
     is_shared: bool = False
     """True if other processes may serve the session, too (`applier.session.sharing`)."""
     marks: list[str] = field(default_factory=list)
-    """Digests by which the proxy finds the session of a request, as of the newest list."""
+    """Digests of the newest list, by which the proxy finds the session that a request belongs to."""
 
     @classmethod
     def of(
@@ -89,7 +89,7 @@ class Setup:
 
 @dataclass
 class State:
-    """State of one session at one moment."""
+    """Everything that a session knows at one moment; a call changes a copy of it."""
 
     setup: Setup
     ledger: Ledger
@@ -110,16 +110,16 @@ class State:
         return state
 
     def copy(self) -> State:
-        """Return a copy for one call. Store, log and worker thread are the same objects."""
+        """Return a copy of the state for one call. Store, log and worker thread are shared, not copied."""
         return State(self.setup, self.ledger.copy(), self.pressure.copy(), self.planning.copy())
 
     def become(self, other: State) -> None:
-        """Replace all values that can change by those of `other`."""
+        """Take over all values that can change from `other`."""
         self.ledger, self.pressure, self.planning = other.ledger, other.pressure, other.planning
 
     @property
     def tokens(self) -> int:
-        """Tokens of the prompt that would be sent now."""
+        """Tokens that the prompt would have if it were sent now."""
         return self.pressure.gauge.prompt(self.ledger.view.total)
 
     @property
@@ -129,23 +129,24 @@ class State:
 
     @property
     def kept_tokens(self) -> int:
-        """Tokens that the next plan will probably leave, without the newest messages: at least as many as the last."""
+        """Tokens that the next plan will probably leave, without the newest messages: its goal, or as many as the last
+        plan left."""
         return max(self.goal_tokens, self.pressure.left_tokens)
 
     @property
     def live_tokens(self) -> int:
-        """Tokens of the newest, unanswered messages, which every plan leaves."""
+        """Tokens of the newest messages, which the model has not answered and which every plan leaves."""
         tracker = self.ledger.tracker
         return self.pressure.gauge.of_messages(sum(tracker.counted[tracker.live_start :]))
 
     @property
     def is_too_long(self) -> bool:
-        """True if the prompt that would be sent now does not fit."""
+        """True if the prompt would be too long for the model's window if it were sent now."""
         return self.tokens > self.pressure.limit_tokens
 
     @property
     def is_in_turn(self) -> bool:
-        """True if a compaction now would make the API drop the model's reasoning in the middle of its work."""
+        """True if the model is in the middle of its work, when a compaction would make the API drop its reasoning."""
         plain = self.ledger.tracker.plain
         return binds_reasoning(self.pressure.call.model) and bool(plain) and bool(result_ids(plain[-1]))
 
@@ -156,13 +157,13 @@ class State:
         return self.pressure.measure(self.ledger.view.total, self.kept_tokens, idle)
 
     def take_call(self, call: AgentCall) -> None:
-        """Store the fields of the next request besides its messages."""
+        """Store the fields of the next request besides its messages: model, system prompt, tools and so on."""
         self.pressure.take_call(call, self.ledger.tracker.counter)
         self.ledger.strips_thinking = self.pressure.call.thinking_policy == "strip"
 
     def receive(self, messages: Sequence[object]) -> None:
-        """Add the new messages of the caller's list to the history, so that the ledger's view is a valid list for it.
-        Raise TranscriptError if `messages` is not a list of messages."""
+        """Add the new messages of the caller's list to the history, and make the list to send valid for it. Raise
+        TranscriptError if `messages` is not a list of messages."""
         ledger, log = self.ledger, self.setup.log
         if not len(ledger.tracker) and isinstance(messages, Sequence):
             self._continue_from_view(messages)
@@ -174,8 +175,8 @@ class State:
             log("history_edited", f"message {arrival.edited_from} was edited in place; it is read again")
 
     def _continue_from_view(self, messages: Sequence[object]) -> None:
-        """If the first list begins with a compacted part made by this program, use the originals in the store as the
-        history."""
+        """Use the originals in the store as the history, if the first list begins with messages that this program
+        compacted earlier."""
         stored, ledger, store = None, self.ledger, self.setup.store
         with suppress(TranscriptError, StoreError):
             for owner in (ledger.owner, "") if holds_view(messages) else ():
@@ -197,8 +198,8 @@ class State:
         self.planning.previous = committed.frame.plan
 
     def give_up_lost(self) -> bool:
-        """If the store's file was removed, forget what was stored, and return True. The next list is then sent whole,
-        and all pauses end."""
+        """Return True if the store's file was removed. Then forget what was stored in it: the next list is sent whole,
+        and all pauses of tiers end."""
         opening = self.setup.store.opening
         if opening == self.ledger.store_opening:
             return False
@@ -208,7 +209,7 @@ class State:
         return True
 
     def store_newest(self) -> str:
-        """Store the whole history and return its key; if the store fails, return the key of the last stored one."""
+        """Store the whole history and return its key, for a restore. If the store fails, return the last known key."""
         ledger, key = self.ledger, self.ledger.committed.key
         if len(ledger.tracker):
             with suppress(StoreError):  # a full disk can still be read
@@ -218,8 +219,8 @@ class State:
         return key
 
     def store_left_out(self) -> None:
-        """Store what the sent list leaves out and the store does not have; if that fails, leave out less. That is the
-        thinking of a new message, or a message that the caller edited and the list shortens."""
+        """Store content that the list to send leaves out and the store lacks; if that fails, leave out less. Such
+        content is the thinking of a new message, or a message that the caller edited and the list shortens."""
         self.give_up_lost()
         ledger, setup = self.ledger, self.setup
         if ledger.committed.holds(ledger.frame, len(ledger.tracker)):
@@ -233,8 +234,8 @@ class State:
                 setup.log("store_failed", f"only what is stored is left out: {error}")
 
     def to_send(self, frame: Frame | None = None, view: View | None = None) -> list[Any]:
-        """Return the list to send: that of `frame`, with a cache mark at the end of its compacted part. Without
-        arguments, the frame is the one in force."""
+        """Return the list to send, with a prompt-cache mark at the end of its compacted part. `frame` and `view`:
+        changes that make the list, and the list; without them those in force."""
         frame, view = frame or self.ledger.frame, view or self.ledger.view
         marks = self.ledger.tracker.marks_between
         return with_breakpoint(
@@ -256,8 +257,8 @@ class State:
         return sent
 
     def resume(self) -> None:
-        """Continue from the stored state of an earlier process, if there is one. Model and thinking setting are those
-        of the last request, until the next one sets them. Raise StoreError if the stored state cannot be read."""
+        """Continue from the state that an earlier process stored, if there is one. Model and thinking setting are those
+        of its last request, until the next request sets them. Raise StoreError if the stored state cannot be read."""
         setup = self.setup
         saved = setup.store.use(lambda store: load_session(store, setup.session_id))
         setup.log.load(setup.store.use(lambda store: store.events(setup.session_id)))
@@ -268,8 +269,8 @@ class State:
             setup.log("resumed", f"{len(self.ledger.tracker)} messages, {self.ledger.compactions} compactions")
 
     def continue_from(self, saved: SavedSession) -> None:
-        """Replace this state by the stored one, `saved`. Raise StoreError, with nothing changed, if a part of it cannot
-        be read."""
+        """Replace this state by the stored state `saved`. Raise StoreError, with nothing changed, if a part of it
+        cannot be read."""
         use, ledger, session_id = self.setup.store.use, self.ledger, self.setup.session_id
         tracker = HistoryTracker(ledger.tracker.counter, uses=ledger.tracker.uses)
         if saved.frame.key:
@@ -290,7 +291,7 @@ class State:
         ledger.saved = Saved(ledger.committed, saved.read_tokens, saved.is_sent)
 
     def to_save(self) -> SavedSession:
-        """Return the state as it is stored for a restart."""
+        """Return the state in the form in which it is stored for a restart."""
         ledger, call, gauge = self.ledger, self.pressure.call, self.pressure.gauge
         older = [replace(ledger.committed, frame=undoable.frame) for undoable in ledger.undoable[-1:]]
         return SavedSession(
@@ -308,7 +309,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """Size and limits of a session after a call. Later calls do not change it."""
+    """Size and limits of a session after a call, for the user's program. Later calls do not change the object."""
 
     session_id: str
     level: Level
@@ -322,16 +323,16 @@ class SessionState:
     reclaimed_tokens: int
     """Tokens by which the prompt would be longer without any compaction; content compacted twice counts once."""
     breaker: BreakerState
-    """State of the pause after failures of the planner; ``open`` while it is paused."""
+    """State of the pause after failures of the planner: ``open`` while the planner is not asked."""
     history_key: str
-    """Store key of the history as last stored; empty before."""
+    """Key of the history as last stored; empty if it was never stored."""
     history_messages: int
     planned: tuple[Planned, ...]
     """Requests to planners in this process, in order, with cost and reason of failure."""
 
     @classmethod
     def of(cls, state: State) -> SessionState:
-        """Return the present values of `state`."""
+        """Return the present values of the session's internal `state`."""
         ledger, pressure = state.ledger, state.pressure
         return cls(
             session_id=state.setup.session_id,
