@@ -31,12 +31,12 @@ from planner.reading.messages import blocks, message_digest, plain_message
 from planner.validity import answer_calls
 
 AHEAD_STATE = "ahead:"
-"""Beginning of the store's name for a plan that was made in advance for a session's next compaction."""
+"""Beginning of the name under which the store has a plan that was made in advance for a session's next compaction."""
 
 CLEARLY_SHORTER = 0.75
-"""Largest size of a prompt that is sent after the API refused a longer one, as a share of the limit."""
+"""Size of a prompt that is tried again after the API refused a longer one, as a share of the limit."""
 AHEAD_CALLS = 4
-"""Number of calls, before a plan is probably needed, at which the worker begins to make it in advance."""
+"""Number of calls by which a plan is made before it is probably needed, so that the agent need not wait for it."""
 LONG_HISTORY_TOKENS = 200_000
 """Size of a history from which even plans by rules are made in advance, as rules need about a second for each 100,000
 tokens."""
@@ -53,7 +53,8 @@ def note_requests(state: State) -> None:
 
 
 def find_store(state: State) -> None:
-    """Notice if the store's file was removed. If the store failed but the prompt is too long, try the store again."""
+    """Notice if the store's file was removed. If the store failed and the prompt is too long, try the store again, as
+    nothing can be removed from the prompt before it works."""
     state.give_up_lost()
     store = state.setup.store
     if not store.may_write and state.is_too_long:  # no plan can be applied before the store works: try it at every call
@@ -93,27 +94,28 @@ def shorten_arrivals(state: State) -> None:
 
 
 def run_cheap_tiers(state: State) -> None:
-    """Run the rows of the preset before the one that plans: cheaper ways to shorten the list, each with a trigger."""
+    """Run the preset's cheap ways to shorten the list, such as clearing old results, each if its trigger fires."""
     for row in state.setup.preset.cheap:
         run_row(state, row)
 
 
 def plan(state: State) -> None:
-    """Run the row of the preset that makes a plan; use the plan that the worker made in advance, if there is one."""
+    """Shorten the list by a plan if the preset's trigger for it fires; use a plan that was made in advance if there is
+    one."""
     state.ledger.tracker.adopt_analysis(state.planning.take_finished_plan())
     for row in state.setup.preset.planning:
         run_row(state, row)
 
 
 def run_last_resorts(state: State) -> None:
-    """Run the rows of the preset after the one that plans, which act only if the prompt would not fit otherwise."""
+    """Run the preset's strongest ways to shorten the list, which act only if the prompt would not fit otherwise."""
     for row in state.setup.preset.last_resorts:
         run_row(state, row)
     state.pressure.requested = state.pressure.focus = ""
 
 
 def remove_pictures(state: State) -> None:
-    """Remove old pictures if the request has more of them, or more bytes, than the provider accepts."""
+    """Remove old pictures if the request has more pictures, or more bytes, than the provider accepts."""
     if state.setup.preset.steps and state.setup.store.may_write:
         attempt(state, fit_pictures, "pictures", forced=True)
 
@@ -144,8 +146,8 @@ def plan_ahead(state: State, *, is_turn_over: bool = False) -> None:
 
 
 def _plan_is_due(state: State, *, is_held: bool) -> bool:
-    """Return True if a plan will probably be needed within `AHEAD_CALLS` calls. `is_held`: the model is in the middle
-    of its turn, when a compaction waits unless the window is nearly full."""
+    """Return True if a plan will probably be needed within `AHEAD_CALLS` calls, so that it should be made now.
+    `is_held`: the model is in the middle of its turn, when a compaction waits unless the window is nearly full."""
     measured = state.measure()
     tokens = int(measured.tokens + AHEAD_CALLS * measured.growth_tokens_per_call)
     level = level_after(measured.level, tokens, measured.limit_tokens)
@@ -157,7 +159,7 @@ def _plan_is_due(state: State, *, is_held: bool) -> bool:
 
 
 CallStep = Callable[[State], None]
-"""One step of a call. It changes the copy of the state that it receives."""
+"""Function for one step of a session's call, which changes the copy of the state that it receives."""
 
 CHAIN: tuple[CallStep, ...] = (
     note_requests,
@@ -171,7 +173,7 @@ CHAIN: tuple[CallStep, ...] = (
     report_size,
     plan_ahead,
 )
-"""Steps of a call, in order, after the list has arrived (`State.receive`) and before it is returned (`_send`)."""
+"""Steps of a session's call, in order, after the caller's list has arrived (`State.receive`) and before `_send`."""
 
 
 def prepare(state: State, messages: Sequence[object]) -> list[Any]:
@@ -193,7 +195,8 @@ def prepare(state: State, messages: Sequence[object]) -> list[Any]:
 
 
 def observe(state: State, response: object) -> None:
-    """Read the provider's answer to the last list: its token counts, and whether it was cut off or ends the turn."""
+    """Read the provider's answer to the last list: its token counts, whether it was cut off, and whether it ends the
+    turn."""
     ledger, pressure, last = state.ledger, state.pressure, state.ledger.last
     used, stopped = used_input_tokens(response), stop_reason_of(response)
     pressure.gauge = pressure.gauge.calibrated(last.counted_tokens, used, pressure.limit_tokens)
@@ -205,7 +208,7 @@ def observe(state: State, response: object) -> None:
 
 
 def _after_step(state: State, step: CallStep, problems: list[str]) -> State:
-    """Return a copy of `state` changed by `link`; if `link` fails, add its error to `problems` and return `state`."""
+    """Return a copy of `state` changed by `step`; if `step` fails, add its error to `problems` and return `state`."""
     draft = state.copy()
     try:
         step(draft)
@@ -216,7 +219,7 @@ def _after_step(state: State, step: CallStep, problems: list[str]) -> State:
 
 
 def _send(state: State) -> list[Any]:
-    """Return the list to send, after storing the content that it leaves out."""
+    """Return the list to send, after storing the originals of what it leaves out."""
     state.store_left_out()
     state.pressure.level = state.measure().level
     sent = state.hand_out()
@@ -272,8 +275,8 @@ def store_plan_ahead(state: State, messages: Sequence[object]) -> bool:
 
 
 def _take_plan_ahead(state: State) -> None:
-    """Load the plan that `store_plan_ahead` stored, if it is newer than the present one, for the next plan to
-    extend."""
+    """Load the plan that `store_plan_ahead` made, if it is newer than the present one, so that the next plan extends
+    it."""
     store, name, plan_in_force = state.setup.store, f"{AHEAD_STATE}{state.setup.session_id}", state.ledger.frame.plan
     with suppress(StoreError):
         if saved := store.use(lambda opened: opened.get_state(name)):
@@ -297,13 +300,8 @@ def _just_compacted(state: State) -> bool:
 
 
 def recover(state: State, messages: Sequence[object], refused: TooLong | TooHeavy | LostResults) -> list[Any] | None:
-    """Return another list after the provider refused the last one (`refused`): with results for all calls, or clearly
-    shorter.
-
-    Return None if neither helps, or if that was tried for this list before.
-
-    None if neither helps, or if that was tried for this list before.
-    """
+    """Return another list after the provider refused the last one (`refused`): with results for all calls, or much
+    shorter. Return None if neither helps, or if that was tried for this list before."""
     if isinstance(refused, LostResults):
         return _with_missing_results_noted(state, messages)
     pressure = state.pressure
@@ -331,8 +329,8 @@ def recover(state: State, messages: Sequence[object], refused: TooLong | TooHeav
 
 
 def _with_missing_results_noted(state: State, messages: Sequence[object]) -> list[Any] | None:
-    """Return the prepared list with a note in place of each missing tool result, which the API requires; None if there
-    is none missing."""
+    """Return the list to send with a note in place of each missing tool result, which the API requires. Return None if
+    no result is missing, or if this list was returned before."""
     sent = prepare(state, messages)
     with suppress(TranscriptError):
         answered = answer_calls([plain_message(message) for message in sent])
@@ -344,7 +342,8 @@ def _with_missing_results_noted(state: State, messages: Sequence[object]) -> lis
 
 
 def _shorten(state: State) -> None:
-    """Run the preset's tiers for a refused prompt until the prompt is clearly shorter than the limit."""
+    """Shorten a list that the provider refused, by the preset's tiers for that, until it is much shorter than the
+    limit."""
     limit, view = state.pressure.limit_tokens, state.ledger.view
     for tier in state.setup.preset.recovery:
         if state.tokens > limit * CLEARLY_SHORTER or state.ledger.view is view:
@@ -352,7 +351,7 @@ def _shorten(state: State) -> None:
 
 
 def undo(state: State) -> bool:
-    """Return to the list before the last compaction; return False if there is none."""
+    """Return to the list before the last compaction, and pause all tiers; return False if there was no compaction."""
     before = state.tokens
     if not state.ledger.undo():
         return False
@@ -367,8 +366,8 @@ def undo(state: State) -> bool:
 
 
 def _save(state: State) -> None:
-    """Store the state, if it has changed, so that a restarted process can continue. A shared session is stored
-    elsewhere."""
+    """Store the session's state, if it has changed, so that a restarted process can continue from it. The state of a
+    shared session is stored by `Sharing` instead."""
     setup, ledger = state.setup, state.ledger
     committed, read_tokens, is_sent = ledger.committed, state.planning.read_tokens, ledger.is_sent
     if setup.is_shared or Saved(committed, read_tokens, is_sent) == ledger.saved:

@@ -24,18 +24,18 @@ from planner.proposal import AgentRequest
 from planner.settings import PlanSettings
 
 BreakerState = Literal["closed", "open", "half_open"]
-"""State of the pause after failures: ``closed`` (no pause), ``open`` (paused), ``half_open`` (one trial)."""
+"""State of a planner after failures: ``closed`` (it is asked), ``open`` (paused), ``half_open`` (one trial)."""
 
 READY_SLACK = 1.2
-"""Factor by which a plan made in advance may leave more tokens than now wanted and still be used."""
+"""Largest size of a plan that was made in advance and may still be used, as a multiple of the size wanted now."""
 TASK_CHARACTERS = 4_000
-"""Length in characters of the user's words that serve as the task of a session without one."""
+"""Largest length of the task that a session takes from the user's first words, if it has none, in characters."""
 
 
 @dataclass
 class Worker:
-    """Runs one function at a time, a job that makes a plan, in a thread of its own. A job works on a copy of the state;
-    the caller uses its result or discards it. Nobody waits for a job, not even the end of the process."""
+    """Makes plans in a thread of its own, one at a time. A job is a function that works on a copy of the state; the
+    caller uses its result or discards it. Nobody waits for a job, not even the end of the process."""
 
     debounce_seconds: float
     """Shortest time between the starts of two jobs, in seconds."""
@@ -43,10 +43,11 @@ class Worker:
     is_closed: bool = False
     """True after the session was closed: no job is started any more, and results are discarded."""
     job: Future[CompactionPlan] | None = None
+    """Job that runs or has finished, until its result is taken; None without one."""
 
     @property
     def is_running(self) -> bool:
-        """True while a job runs."""
+        """True while the thread makes a plan."""
         return self.job is not None and not self.job.done()
 
     def start(self, job: Callable[[], CompactionPlan], now: float) -> bool:
@@ -67,7 +68,7 @@ class Worker:
 
 
 def _run(job: Callable[[], CompactionPlan], done: Future[CompactionPlan]) -> None:
-    """Run `job`, and put its result or its error into `done`, for the thread that uses it."""
+    """Run `job`, and put its result or its exception into `done`, for the thread that takes it later."""
     try:
         done.set_result(job())
     except Exception as error:  # noqa: BLE001 - handed to the caller's side as a value
@@ -76,75 +77,76 @@ def _run(job: Callable[[], CompactionPlan], done: Future[CompactionPlan]) -> Non
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Record of one request to a planner, with its cost."""
+    """Record of one request to a planner, with its cost and outcome."""
 
     planner: str
-    """Model that planned, ``rules``, or the `name` of a planner object."""
+    """Name of the model that planned, ``rules``, or the `name` of a planner object."""
     usage: Usage
     failure: str = ""
-    """Reason why the request gave no plan; empty if it gave one."""
+    """Reason why the request gave no plan; empty if there is a plan."""
     seconds: float = 0.0
-    """Duration of the request."""
+    """Duration of the request in seconds."""
 
 
 @dataclass
 class Planning:
-    """Planner of a session, with its substitute (the rules), plans made in advance, and pauses after failures."""
+    """Planner of a session, the rules that replace it, plans made in advance, and the pause after failures."""
 
     planner: PlannerChoice
     client: Any
     session_settings: SessionSettings
     clock: Callable[[], float]
     report: Callable[[EventKind, str], object]
-    """Function that reports an event of the session, from its kind and text."""
+    """Function that reports an event of the session, given its kind and its text."""
     task: str = ""
     agent_request: AgentRequest | None = None
-    """Agent's last request. A planner without its own client may continue it, as the provider has it cached."""
+    """Agent's last request to its model. A planner without a client of its own may continue it, as the provider has it
+    cached."""
     asked_at: float = 0.0
-    """Time at which that request was answered."""
+    """Time at which `agent_request` was answered, in seconds since the epoch."""
     client_follows: bool = False
-    """True if the caller will pass the agent's client after the answer, so that a planner that needs it waits."""
+    """True if the caller will pass the agent's client after the next answer; a planner that needs it waits."""
     previous: CompactionPlan | None = None
-    """Last plan, applied or not. The next plan reuses it, so that no turn is read twice by a model."""
+    """Last plan, whether it was applied or not. The next plan reuses it, so that a model reads no turn twice."""
     read_before: int = 0
-    """Tokens that planners had read for this session in earlier processes."""
+    """Tokens that planners had read for this session in earlier processes, which count towards a limit."""
     ready: CompactionPlan | None = None
     """Plan that the worker has made in advance, for a beginning of the present history."""
     read_ahead: CompactionPlan | None = None
-    """Plan by a model that `Session.plan_ahead` has stored for the next compaction; the rules extend it."""
+    """Plan by a model that was stored in advance (`Session.plan_ahead`); the rules extend it at the next compaction."""
     planned: list[Planned] = field(default_factory=list)
     """Requests to planners in this process, in order. All copies share this list, as costs cannot be undone."""
     is_elsewhere: bool = False
     """True if another process that shares the session plans, or may do so now."""
     failures: int = 0
-    """Number of failures of the session's planner in a row."""
+    """Number of failures of the planner since its last success."""
     failed_at: float | None = None
     """Time of the planner's last failure; None without one."""
     settings: PlanSettings = field(init=False)
-    """Settings of the next plan, with the agent's model and tools."""
+    """Settings of the next plan, including the agent's model and tools."""
     worker: Worker = field(init=False)
 
     def __post_init__(self) -> None:
-        """Take the settings of plans from those of the session."""
+        """Take the settings of plans from the session's settings, and prepare a worker."""
         self.settings = self.session_settings.plan
         self.worker = Worker(self.session_settings.background_debounce_seconds)
 
     def copy(self) -> Planning:
-        """Return an independent copy, with the same worker and the same list of requests."""
+        """Return an independent copy that shares the worker and the list of requests."""
         return copy.copy(self)
 
     @property
     def read_tokens(self) -> int:
-        """Tokens that planners have read for all plans, unused plans included. Settings can limit them."""
+        """Tokens that planners have read for this session, for unused plans, too. A setting can limit them."""
         return self.read_before + sum(planned.usage.read_tokens for planned in self.planned)
 
     def count_read(self, tokens: int) -> None:
-        """Set `read_tokens` to `tokens`, a total that includes the requests of this process."""
+        """Set `read_tokens` to the total `tokens`, which another process may have stored."""
         self.read_before += tokens - self.read_tokens
 
     @property
     def breaker(self) -> BreakerState:
-        """State of the pause: ``open`` while the planner is paused, ``half_open`` when it has one trial."""
+        """State of the planner after failures: ``open`` while it is paused, ``half_open`` when it has one trial."""
         if self.failures < self.session_settings.max_failures:
             return "closed"
         return "open" if within(self.session_settings.rest_seconds, self.failed_at, self.clock()) else "half_open"
@@ -156,8 +158,8 @@ class Planning:
 
     @property
     def asks_a_model(self) -> bool:
-        """True if plans come from a model, or from a planner object that may ask one. The planner ``auto`` uses the
-        agent's client as soon as it is known, if it has none of its own."""
+        """True if plans come from a model, or from a planner object that may ask a model. The planner ``auto``, if it
+        has no client of its own, uses the agent's client as soon as that is known."""
         chosen = self.planner, self.session_settings.planner_model or None, self.client
         if shares_client(*chosen) and (self.client_follows or self.agent_request is not None):
             return self.agent_request is not None
@@ -190,7 +192,8 @@ class Planning:
         return plan
 
     def _extend(self, ahead: CompactionPlan, analysis: Analysis, target_tokens: int) -> CompactionPlan:
-        """Return a plan by rules that extends the model's plan `ahead`, and reports that plan's author and cost."""
+        """Return a plan by rules that extends the stored plan `ahead` of a model, and names that model as its
+        author."""
         self.previous = ahead
         self.count_read(max(self.read_tokens, ahead.provenance.read_tokens))
         plan = self._request_plan("rules", analysis, target_tokens, "")
@@ -200,7 +203,7 @@ class Planning:
         return self.previous
 
     def _plan_by_planner(self, analysis: Analysis, target_tokens: int, focus: str) -> CompactionPlan | None:
-        """Return a plan by the session's planner; None if it is the rules, may not be asked now, or fails."""
+        """Return a plan by the session's planner; None if it is the rules, is paused or busy, or fails."""
         if not self.asks_a_model or self.is_under_way or self.breaker == "open":
             return None
         try:
@@ -217,7 +220,7 @@ class Planning:
         return self._request_plan(self.planner if self.asks_a_model else "rules", analysis, target_tokens, focus)
 
     def _reuse_next(self, plan: CompactionPlan) -> None:
-        """Make `plan` the one that the next plan reuses, unless only the earlier one was read by a model."""
+        """Make `plan` the one that the next plan reuses, unless only the one before it was read by a model."""
         if plan.provenance.read_turns or self.previous is None or not self.previous.provenance.read_turns:
             self.previous = plan
 
@@ -253,7 +256,7 @@ class Planning:
         return plan
 
     def take_finished_plan(self) -> CompactionPlan | None:
-        """Return the worker's plan if it has finished, and keep it as `ready`; None otherwise."""
+        """Return the plan that the worker has finished, and keep it as `ready`; None if it has not finished."""
         job = self.worker.take()
         if job is None:
             return None
@@ -266,14 +269,14 @@ class Planning:
         return self.ready
 
     def failed(self, error: BaseException) -> None:
-        """Count a failure of the planner, and report if that pauses it."""
+        """Count a failure of the planner; report it, and the pause if it causes one."""
         state_before, self.failures, self.failed_at = self.breaker, self.failures + 1, self.clock()
         self.report("tier_failed", f"planner: {type(error).__name__}: {error}; planned by rules")
         if self.breaker == "open" and state_before != "open":
             self.report("breaker_opened", f"the planner failed {self.failures} times and rests")
 
     def succeeded(self) -> None:
-        """Reset the count of failures after a plan."""
+        """Reset the count of the planner's failures, and report the end of a pause."""
         if self.breaker != "closed":
             self.report("breaker_closed", "the planner works again")
         self.failures = 0

@@ -26,20 +26,20 @@ from planner.prices import cache_prices, carrying_costs_more
 from planner.settings import ModelPrices
 
 Level = Literal["normal", "warning", "critical", "exhausted"]
-"""Fullness of the window."""
+"""Fullness of the context window."""
 
 LEVELS: tuple[tuple[Level, float], ...] = (("normal", 0.0), ("warning", 0.8), ("critical", 0.95), ("exhausted", 1.0))
-"""Levels, with the share of the limit at which each begins, as in Claude Code."""
+"""Levels of fullness, with the share of the limit at which each begins, as in Claude Code."""
 HYSTERESIS_SHARE = 0.05
-"""Distance below its threshold at which a level ends, as a share of the limit, so that a count near the threshold does
-not change it at every call."""
+"""Share of the limit by which a prompt must fall below a level's threshold before the level ends. So a size near the
+threshold does not change the level at every call."""
 
 _ORDER: tuple[Level, ...] = tuple(level for level, _ in LEVELS)
-"""Levels, the emptiest first."""
+"""Levels of fullness, the emptiest first."""
 
 
 def level_after(level: Level, tokens: int, limit_tokens: int) -> Level:
-    """Return the new level of a window that had `level` before and now has a prompt of `tokens`.
+    """Return the fullness of a window that was at `level` before and now has a prompt of `tokens`.
 
     `limit_tokens`: largest prompt that fits. The level rises at once, but falls only when the prompt is
     `HYSTERESIS_SHARE` below the level's threshold.
@@ -54,14 +54,14 @@ def level_after(level: Level, tokens: int, limit_tokens: int) -> Level:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Numbers about a prompt and its costs, from which triggers decide."""
+    """Size and costs of a prompt, by which triggers decide whether to shorten it."""
 
     tokens: int
-    """Tokens of the whole prompt, as it would be sent."""
+    """Tokens of the whole prompt, if it were sent now."""
     limit_tokens: int
     level: Level
     beside_tokens: int = 0
-    """Tokens of system prompt and tools, a part of `tokens` that no compaction changes."""
+    """Tokens of system prompt and tools, which no compaction changes; included in `tokens`."""
     goal_tokens: int = 0
     """Tokens of messages that the next compaction would leave."""
     carried_tokens: int = 0
@@ -76,29 +76,29 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """Trigger of a row. It fires if all its fields hold; one without fields fires at every call."""
+    """Trigger of a row in a preset. It fires if all its fields hold; one without fields fires at every call."""
 
     name: str
     level: Level = "normal"
-    """Lowest level of fullness."""
+    """Fullness of the window from which the trigger fires."""
     tokens_over: int = 0
-    """Smallest prompt in tokens."""
+    """Size of the prompt from which the trigger fires, in tokens."""
     share_over: float = 0.0
-    """Smallest prompt as a share of the limit."""
+    """Size of the prompt from which the trigger fires, as a share of the limit."""
     room_under: int = 0
-    """Largest number of tokens that still fit; in a small window at most an eighth of it. 0: any."""
+    """Number of free tokens up to which the trigger fires; in a small window at most an eighth of it. 0: not used."""
     idle_seconds: float = 0.0
-    """Shortest time since the last call."""
+    """Time since the last call from which the trigger fires."""
     growth_pays: bool = False
-    """True if the row waits until rereading the added messages has cost as much as a compaction would."""
+    """True if the trigger waits until rereading the messages added since has cost as much as a compaction would."""
     dearer: bool = False
-    """True if the row waits until the prompt is so long that the provider charges a higher price for each token, and a
-    compaction would avoid that."""
+    """True if the trigger waits until the provider charges more for each token of so long a prompt, and a compaction
+    would avoid that."""
     requested: bool = False
-    """True if the row waits for a request."""
+    """True if the trigger waits for a requested compaction."""
 
     def fires(self, measured: Measurement) -> bool:
-        """Return True if all conditions hold for the numbers `measured`."""
+        """Return True if all conditions of this trigger hold for the numbers `measured`."""
         room, goal, prices = measured.limit_tokens - measured.tokens, measured.goal_tokens, measured.prices
         return (
             _ORDER.index(measured.level) >= _ORDER.index(self.level)
@@ -113,7 +113,7 @@ class When:
 
 
 RECOVERY_SHARE = 0.6
-"""Largest share of a refused list that is sent again, whatever the user's settings are."""
+"""Largest share that is kept of a list that the provider refused, whatever the user's settings are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +122,9 @@ class Step:
 
     tier: Tier
     when: tuple[When, ...]
-    """Triggers, one of which is enough."""
+    """Triggers of the row, one of which is enough."""
     min_savings_tokens: int = 0
-    """Smallest saving in tokens for which the list is changed; ignored if the prompt would not fit."""
+    """Smallest saving for which the row changes the list; ignored if the prompt would not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,50 +133,52 @@ class Preset:
 
     name: str
     arrival: tuple[Tier, ...] = ()
-    """Tiers for new tool results. These cost nothing in the cache, as nothing after a new result is cached yet."""
+    """Tiers (ways to shorten) for new tool results. They invalidate no cache, as nothing after a new result is
+    cached."""
     steps: tuple[Step, ...] = ()
-    """Rows, cheapest first: cheap ones, the one that plans, then last resorts."""
+    """Rows (a tier with its trigger), cheapest first: cheap ones, the one that makes a plan, then last resorts."""
     manual: tuple[Tier, ...] = (PlanTurns(),)
-    """Tiers for a requested compaction, tried in order until one changes something."""
+    """Tiers (ways to shorten) for a requested compaction, tried in order until one changes the list."""
     recovery: tuple[Tier, ...] = (PlanTurns(target_share=0.4, rules_only=True), RetreatHead(0.4), FitNewest())
-    """Tiers after the provider refused a prompt, run in order until it is clearly shorter."""
+    """Tiers (ways to shorten) for a prompt that the provider refused, run in order until it is much shorter."""
     files_share: float = 0.0
-    """Share of the tokens left by a plan that may be spent on repeating the files read last."""
+    """Share of the tokens left by a plan that may be used to repeat the files that the agent read last."""
     expected_growth_tokens: float = 0.0
     """Tokens that a call probably adds, until that is measured."""
 
     @property
     def cheap(self) -> tuple[Step, ...]:
-        """Rows before the one that plans."""
+        """Rows that run before a plan is made."""
         return self.steps[: self._planning_at]
 
     @property
     def planning(self) -> tuple[Step, ...]:
-        """Row that plans, as a tuple of one; empty if there is none."""
+        """Row that makes a plan, as a tuple of one; empty if the preset has none."""
         return self.steps[self._planning_at : self._planning_at + 1]
 
     @property
     def last_resorts(self) -> tuple[Step, ...]:
-        """Rows after the one that plans."""
+        """Rows that run after the plan, if the prompt would not fit otherwise."""
         return self.steps[self._planning_at + 1 :]
 
     @property
     def _planning_at(self) -> int:
+        """Index of the row that makes a plan; the number of rows if there is none."""
         rows = enumerate(self.steps)
         return next((at for at, row in rows if isinstance(row.tier, PlanTurns)), len(self.steps))
 
     @property
     def plan_goal(self) -> PlanTurns | None:
-        """Tier of the row that plans; None if there is none."""
+        """Tier that makes a plan, with the size it aims at; None if the preset has none."""
         tiers = (row.tier for row in self.planning)
         return next((tier for tier in tiers if isinstance(tier, PlanTurns)), None)
 
     def tuned(self, settings: SessionSettings) -> Preset:
         """Return this preset with the user's `settings` in place of its own constants.
 
-        `keep_ratio` sets how much a plan leaves, and `compact_at_ratio` when it is made; None changes nothing. A
+        ``keep_ratio`` sets how much a plan leaves, and ``compact_at_ratio`` when it is made; None changes nothing. A
         recovery keeps at most `RECOVERY_SHARE`. Rows for a prompt that would not fit do not change. Without
-        `auto_compact`, only requested compactions and recoveries are left.
+        ``auto_compact``, only requested compactions and recoveries are left.
         """
         keep_share, compact_at = settings.keep_ratio, settings.compact_at_ratio
         keep_in_recovery = None if keep_share is None else min(keep_share, RECOVERY_SHARE)
@@ -219,7 +221,7 @@ SAFETY = (
     Step(RetreatHead(0.5), EXHAUSTED),
     Step(FitNewest(), EXHAUSTED),
 )
-"""Last resorts of presets, for a prompt that would not fit, from the mildest to the strongest."""
+"""Last resorts of a preset, for a prompt that would not fit otherwise, from the mildest to the strongest."""
 SAFE_ARRIVAL = DemoteLarge()
 """Tier that shortens only new results that would not fit the window otherwise."""
 
@@ -227,10 +229,10 @@ LEAST_SAVINGS_TOKENS = 2_000
 """Smallest saving of a plan that is neither requested nor forced, as everything after the first change is billed again.
 Some presets have a larger one."""
 RELEVANT = PlanTurns(0.1, floor_tokens=8_000)
-"""Plan for a requested compaction. It leaves little: the less is left, the cheaper is a call, but the more the agent
+"""Tier for a requested compaction. It leaves little: the less is left, the cheaper is a call, but the more the agent
 misses."""
 A_FIFTH = replace(RELEVANT, target_share=0.2, history_share=0.2)
-"""Plan for an automatic compaction, which leaves a fifth of the history, and at most a fifth of the room in the window.
+"""Tier for an automatic compaction, which leaves a fifth of the history, and at most a fifth of the room in the window.
 
 A share of the window alone would be half of a short history, and next to nothing of one with large results. On nineteen
 sessions at 200,000 tokens, with cache reads at a tenth of the price, it keeps .974 of the names that the agent needs
@@ -279,8 +281,8 @@ def _system(
     min_savings_tokens: int = LEAST_SAVINGS_TOKENS,
     **more: Any,
 ) -> Preset:
-    """Return the preset that imitates another system: cheaper rows first, then its `plan` when `when` fires or on
-    request. A compaction by command frees as much as possible. `more`: further fields of the preset."""
+    """Return a preset that imitates another system: it runs the rows `cheaper`, then makes a plan on request or if
+    `when` fires. A requested compaction frees as much as possible. `more`: further fields of the preset."""
     steps = (*cheaper, Step(plan, (ASKED, when), min_savings_tokens), *SAFETY)
     return Preset(name, arrival, steps, manual=(replace(plan, max_freed_tokens=0),), **more)
 

@@ -19,18 +19,18 @@ from planner.reading.tokens import TokenCounter
 from planner.settings import RESTORE_TOOL, bare_tool_name, restore_tool_of
 
 GROWTH_WEIGHT = 0.1
-"""Weight of the newest call in the running average of growth."""
+"""Weight of the newest call in the running average of how much a call adds to the prompt."""
 REARM_SHARE, FORCED_REARM_SHARE = 0.05, 0.01
-"""Shares of the limit by which the history must grow before a tier that has run or was rejected is tried again. The
-second is for tiers that run because the prompt would not fit; it counts only messages that the model has answered."""
+"""Shares of the limit by which the history must grow before a tier (way to shorten) is tried again after a try. The
+second share is for tiers that run because the prompt would not fit; only messages that the model has answered count."""
 
 
 class Pause(NamedTuple):
-    """Sizes of the history at which a paused tier is tried again."""
+    """Sizes of the history at which a paused tier (way to shorten the list) is tried again."""
 
     history_tokens: int
     answered_tokens: int
-    """Size of the messages that the model has answered; it counts only if the prompt does not fit."""
+    """Size of the answered messages at which it is tried again if the prompt does not fit."""
 
 
 @dataclass
@@ -39,44 +39,44 @@ class Pressure:
 
     settings: SessionSettings
     call: AgentCall
-    """Fields of the agent's next request besides its messages."""
+    """Fields of the agent's next request besides its messages, such as model and tools."""
     growth_tokens: float
     """Tokens that a call adds on average."""
     gauge: Gauge = field(default_factory=Gauge)
-    """Formula from our token counts to the provider's."""
+    """Formula that turns our token counts into the provider's."""
     maximum_tokens: int = sys.maxsize
-    """Longest prompt that the provider accepts, as far as its errors have shown."""
+    """Longest prompt that the provider accepts, as far as its errors have shown it."""
     limits: MediaLimits = field(default_factory=MediaLimits)
     """Largest number of pictures, and of bytes, that the provider accepts."""
     level: Level = "normal"
     """Fullness of the window at the last call."""
     carried_tokens: int = 0
-    """Tokens that a compaction would have removed, added up over all calls since the last one."""
+    """Tokens that a compaction would have saved, added up over all calls since the last one."""
     left_tokens: int = 0
-    """Tokens that the last plan left, without the newest messages: the next plan will hardly leave less."""
+    """Tokens that the last plan left, without the newest messages; the next plan will hardly leave less."""
     pauses: dict[tuple[str, bool], Pause] = field(default_factory=dict)
-    """Pauses by tier: its name, and whether it ran because the prompt would not fit."""
+    """Pause of each tier (way to shorten the list), by its name and whether it ran because the prompt would not fit."""
     requested: str = ""
     """Cause (``manual``, ``tool``, …) of a compaction requested for the next call; empty without one."""
     focus: str = ""
-    """Text for the planner on what matters most in that compaction."""
+    """Text for the planner on what matters most in the requested compaction."""
     is_full: bool = False
-    """True if system prompt and tools alone fill the window, so that a compaction is useless."""
+    """True if system prompt and tools alone fill the window. Nothing is compacted then, as it would not help."""
     is_recovering: bool = False
-    """True if a shorter list was already tried after the last prepared one was refused."""
+    """True if the provider refused the last prepared list and a shorter one was already tried."""
 
     def copy(self) -> Pressure:
-        """Return an independent copy."""
+        """Return an independent copy of all numbers."""
         return copy.copy(self)
 
     @property
     def window_tokens(self) -> int:
-        """Context window of the model."""
+        """Size of the model's context window."""
         return self.settings.window_of(self.call.model)
 
     @property
     def limit_tokens(self) -> int:
-        """Tokens that a prompt may have: the window without room for the answer."""
+        """Largest size of a prompt: the window without the part kept free for the answer."""
         answer_tokens = self.call.max_output_tokens or self.settings.max_output_tokens
         return min(prompt_limit_tokens(self.window_tokens, answer_tokens), self.maximum_tokens)
 
@@ -108,8 +108,8 @@ class Pressure:
         )
 
     def take_call(self, call: AgentCall, counter: TokenCounter) -> None:
-        """Store the fields of the next request; `counter`, that of the history, counts system prompt and tools. If the
-        new model has another tokenizer, the comparison with the provider's counts begins again."""
+        """Store the fields of the next request, and count its system prompt and tools by `counter`. If the new model
+        has another tokenizer, the comparison with the provider's counts begins again."""
         call_before, model = self.call, call.model or self.call.model
         scales = [TokenCounter.for_model(name).scale for name in (call_before.model, model)]
         if scales[0] != scales[1]:
@@ -119,7 +119,7 @@ class Pressure:
         self.gauge = self.gauge.with_fixed(counter.request((), self.call.system, self.call.tools))
 
     def goal_tokens(self, preset: Preset, history_tokens: int) -> int:
-        """Return the tokens that the next plan of `preset` should leave, without the newest, unanswered messages.
+        """Return the size that the next plan of `preset` should leave, without the newest, unanswered messages.
         `history_tokens`: the counted size of the whole history."""
         tier, room_tokens = preset.plan_goal, self.room_tokens
         return (
@@ -144,14 +144,14 @@ class Pressure:
         )
 
     def request(self, trigger: str, focus: str = "") -> None:
-        """Request a compaction at the next call. `trigger` is its cause (``tool``), `focus` what matters most."""
+        """Request a compaction at the next call. `trigger`: its cause (``tool``). `focus`: what matters most in it."""
         self.requested, self.focus = trigger, focus or self.focus
 
     def note_sent(self, view_tokens: int, added_tokens: int | None, goal_tokens: int) -> None:
-        """Record that a list of `view_tokens` is sent, to know the growth and the cost of not compacting.
+        """Record that a list of `view_tokens` is sent, to measure growth and the cost of not compacting yet.
 
-        `added_tokens`: tokens more than in the last list; None if that is unknown. What exceeds `goal_tokens` could
-        have been removed.
+        `added_tokens`: tokens more than in the last list; None if that is unknown. A compaction could have removed what
+        exceeds `goal_tokens`.
         """
         if added_tokens is not None:
             self.growth_tokens += GROWTH_WEIGHT * (self.gauge.of_messages(added_tokens) - self.growth_tokens)

@@ -19,7 +19,7 @@ from planner.reading.messages import Block, blocks, cache_marks, field_of, plain
 from planner.reading.tokens import model_family
 
 LONG_TTL = "1h"
-"""Longer of the two lifetimes of a cache mark."""
+"""Longer one of the two lifetimes of cached content, as written in a mark for the prompt cache."""
 MAX_CACHE_MARKS = 4
 """Largest number of ``cache_control`` marks in one request (Anthropic, prompt caching)."""
 
@@ -38,7 +38,7 @@ class AgentCall:
 
     @lazy_property
     def marks(self) -> list[Mapping[str, Any]]:
-        """Cache marks in system prompt and tools."""
+        """Marks for the provider's prompt cache in system prompt and tools."""
         return list(cache_marks([list(self.tools or ()), self.system]))
 
     @property
@@ -81,8 +81,8 @@ def with_breakpoint(
     """Return `messages` with a prompt-cache mark at the end of the first `head` messages, the compacted part.
 
     So the provider caches that part, which will stay the same. The mark is set only if the caller sets marks, and one
-    more is allowed. `behind`: the caller's marks after the compacted part. `replaced`: those on messages that it
-    replaced. The mark has the longest lifetime of all, as a longer one may not follow a shorter one.
+    more is allowed. `behind`: the caller's marks after the compacted part. `replaced`: the caller's marks on messages
+    that were compacted. The mark has the longest lifetime of all, as a longer one may not follow a shorter one.
     """
     marks = [*behind, *([call.cache_control] if call.cache_control else [])]
     all_marks = [*replaced, *marks]
@@ -113,11 +113,11 @@ LARGEST_EXTRA = 2.5
 LARGEST_EXTRA_TOKENS = 2_000
 """Tokens that a provider may add itself: its prompt on how to call tools has 300 to 700 tokens."""
 UNTOLD_SHARE = 0.5
-"""Largest share of the limit that an unknown system prompt and tools are assumed to have, until two prompts agree."""
+"""Largest share of the limit that a system prompt and tools are assumed to have if the session does not know them."""
 CLEAR_GROWTH_SHARE = 0.1
-"""Smallest difference between two prompts from which the ratio is measured, as a share of our count."""
+"""Smallest difference between two prompts that shows the true ratio of tokens, as a share of our count."""
 CLEAR_GROWTH_TOKENS = 500
-"""The same in tokens; the larger of both counts, as anything less is noise."""
+"""Smallest difference between two prompts that shows the true ratio of tokens, in tokens; less is noise."""
 
 
 def prompt_limit_tokens(window_tokens: int, max_output_tokens: int) -> int:
@@ -136,13 +136,13 @@ class Gauge:
     fixed_tokens: int = 0
     """Tokens of the known system prompt and tools, by our counter."""
     ratio: float = 1.0
-    """Provider's tokens for one token of our counter."""
+    """Factor from our count of tokens to the provider's count."""
     extra_tokens: float = 0.0
-    """Provider's further tokens; negative if it charges less for system prompt and tools."""
+    """Tokens that the provider counts in addition; negative if it charges less for system prompt and tools."""
     least_counted: int = 0
-    """Counted message tokens of the smallest prompt for which the provider reported its tokens."""
+    """Our count for the messages of the smallest prompt whose size the provider has reported."""
     least_actual: int = 0
-    """Provider's tokens of that prompt. The ratio is measured from it on, so that the ratio covers all later text and
+    """Provider's count of the same prompt, from which on the ratio is measured. So the ratio covers all later text and
     not only the newest result."""
     is_resumed: bool = False
     """True if the ratio was measured by an earlier process, and the provider reported no count since."""
@@ -150,11 +150,11 @@ class Gauge:
     """True if the provider's newest count was too low to be believed."""
 
     def prompt(self, counted_tokens: float) -> int:
-        """Return the provider's tokens of a prompt whose messages count `counted_tokens` by our counter."""
+        """Return the size of a prompt as the provider would count it; `counted_tokens` is our count of its messages."""
         return max(0, math.ceil((self.fixed_tokens + counted_tokens) * self.ratio + self.extra_tokens))
 
     def of_messages(self, counted_tokens: float) -> int:
-        """Return the provider's tokens of messages alone, which count `counted_tokens` by our counter."""
+        """Return the size of messages as the provider would count it; `counted_tokens` is our count of them."""
         return math.ceil(counted_tokens * self.ratio)
 
     def room_tokens(self, limit_tokens: int) -> int:
@@ -162,7 +162,7 @@ class Gauge:
         return max(1, limit_tokens - self.prompt(0))
 
     def countable(self, message_tokens: float) -> int:
-        """Return our count of messages that have `message_tokens` for the provider (the inverse of `of_messages`)."""
+        """Return our count of messages that the provider counts as `message_tokens` (the inverse of `of_messages`)."""
         return max(0, math.floor(message_tokens / self.ratio))
 
     def with_fixed(self, fixed_tokens: int) -> Gauge:
@@ -200,22 +200,23 @@ class Gauge:
         return Gauge(self.fixed_tokens, ratio, beside_tokens - ratio * self.fixed_tokens, *smallest)
 
     def _measured_ratio(self, counted: int, actual: int) -> float | None:
-        """Return the ratio measured between this prompt and the smallest one; None if they hardly differ in size."""
+        """Return the ratio of the provider's count to ours, measured as the slope between this and the smallest prompt.
+        `counted` and `actual`: our count and the provider's. None if the two prompts hardly differ in size."""
         grown = counted - self.least_counted
         clear = self.least_actual and abs(grown) >= _noise_tokens(counted)
         return (actual - self.least_actual) / grown if clear else None
 
     def _assumed_ratio(self, counted: int, actual: int) -> float:
-        """Return the ratio to use before one is measured: the present one, or that of the first prompt, at most 1. Our
-        counter assumes the worst case, so a true ratio is below 1."""
+        """Return the ratio of the provider's count to ours before it is measured: the present one, or that of the first
+        prompt. Our counter assumes the worst case, so the ratio is at most 1."""
         if self.is_resumed or self.least_actual:
             return self.ratio
         return min(1.0, _bounded(actual / (self.fixed_tokens + counted)))
 
     def _most_beside(self, counted: int, limit_tokens: int, *, agreed: bool) -> float:
-        """Return the largest number of tokens that can belong to no message. If system prompt and tools are unknown,
-        one count proves at most a share of the limit, as it may be that of another prompt. Two that `agreed` on the
-        ratio prove up to the whole limit."""
+        """Return the largest number of a prompt's tokens that may belong to no message (but to system prompt and
+        tools). If these are unknown, one count proves at most a share of the limit, as it may be that of another
+        prompt. Two that `agreed` on the ratio prove up to the whole limit."""
         if self.fixed_tokens:
             return LARGEST_EXTRA * self.fixed_tokens + LARGEST_EXTRA_TOKENS
         proved = limit_tokens if agreed else min(limit_tokens, self.extra_tokens + _noise_tokens(counted))
@@ -240,6 +241,7 @@ def _noise_tokens(counted: int) -> float:
 
 
 def _bounded(ratio: float) -> float:
+    """Return `ratio` within the bounds of believable ratios."""
     return min(HIGHEST_RATIO, max(LOWEST_RATIO, ratio))
 
 
@@ -276,8 +278,8 @@ _NUMBERS = tuple(
         r"(?:.{0,200}?resulted in (?P<actual>\d[\d,]*) tokens)?",
     )
 )
-"""Sizes in such an error: ``214,001 tokens > 200,000`` and ``exceed context limit: 199211 + 20000 > 200000``
-(Anthropic), ``maximum context length is 8192 tokens … resulted in 9001 tokens`` (OpenAI); not ``retry after 20
+"""Sizes in an error about a long prompt: ``214,001 tokens > 200,000`` and ``exceed context limit: 199211 + 20000 >
+200000`` (Anthropic), ``maximum context length is 8192 tokens … resulted in 9001 tokens`` (OpenAI); not ``retry after 20
 tokens``."""
 _TOO_LARGE_STATUS = 413
 _TOO_HEAVY = tuple(
@@ -289,15 +291,15 @@ _TOO_HEAVY = tuple(
         r"(?P<mixed>many-image requests)",
     )
 )
-"""Errors for pictures: ``Too many images and document pages: 101 > 100``, ``image exceeds 5 MB maximum: 6088408 bytes >
-5242880 bytes``, ``exceed max allowed size for many-image requests``; not ``invalid image``."""
+"""Providers' errors for pictures: ``Too many images and document pages: 101 > 100``, ``image exceeds 5 MB maximum:
+6088408 bytes > 5242880 bytes``, ``exceed max allowed size for many-image requests``; not ``invalid image``."""
 _OF_CALLS = "tool_result", "tool_call", "ids must be unique"
-"""Words of errors about calls and their results: ``tool_use ids were found without tool_result blocks``, ``tool_use ids
-must be unique``."""
+"""Words in errors about tool calls without results: ``tool_use ids were found without tool_result blocks``, ``tool_use
+ids must be unique``."""
 _READ_CHARACTERS = 20_000
-"""Number of characters of an error that are read; a body may be any size, but no provider's text is longer."""
+"""Number of characters that are read of a provider's error, which is never longer; another body may be any size."""
 MOST_DIGITS = 15
-"""Largest number of digits and commas in a count of tokens; a longer number is no count."""
+"""Largest number of digits and commas that a count of tokens in an error may have."""
 WINDOW_EXCEEDED = "model_context_window_exceeded"
 """Value of ``stop_reason`` in an answer that was cut off because the window was full."""
 
@@ -309,7 +311,7 @@ class TooLong:
     actual_tokens: int = 0
     """Size of the prompt by the provider's count; 0 if the error does not name it."""
     maximum_tokens: int = 0
-    """Largest accepted size; 0 if the error does not name it."""
+    """Largest prompt that the provider accepts; 0 if the error does not name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,9 +319,9 @@ class TooHeavy:
     """Provider's refusal of a request because of its pictures or its bytes."""
 
     images: int = 0
-    """Largest accepted number of pictures; 0 if the error does not name it."""
+    """Largest number of pictures that the provider accepts; 0 if the error does not name it."""
     largest: int = 0
-    """Largest accepted picture in bytes; 0 if the error does not name it."""
+    """Size of the largest picture that the provider accepts, in bytes; 0 if the error does not name it."""
     is_size: bool = False
     """True if the request as a whole has too many bytes."""
 

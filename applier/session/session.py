@@ -173,12 +173,6 @@ class Session:
 
         Raises:
             SettingsError: an argument of the wrong type.
-
-        `body` is the request, `path` and `headers` those of its HTTP call. A planner without its own client may then
-        ask through the agent's `client`, and go on from the prefix that the provider has cached.
-
-        Raises:
-            SettingsError: an argument of the wrong type.
         """
         check_argument("body", body, Mapping, "a dict")
         check_argument("headers", headers, Mapping, "a dict")
@@ -248,15 +242,8 @@ class Session:
         """Ask the model now for the plan of the next `compact`, and store the plan, so that `compact` need not wait.
 
         Return False if no model was asked. A later `compact`, in this process or another, extends the stored plan by
-        rules and asks no model, if the history still begins with the planned messages. With a `focus`, it makes a new
+        rules and asks no model, if the history still begins with the planned messages. With a focus, it makes a new
         plan.
-
-        Raises:
-            TranscriptError: `messages` is not a list of messages.
-            StoreError: the plan cannot be stored.
-
-        Return False if no model was asked. While the history begins with the one that was planned, `compact` goes on
-        from that plan by rules and asks no model; with a focus, it plans again.
 
         Raises:
             TranscriptError: `messages` is not a list of messages.
@@ -308,18 +295,11 @@ class Session:
 
         `reference` is ``t12`` for a turn of this session, or ``h1a2b3c4d:t12`` for one of its parent or children. The
         result has the whole turn, only its `lines` (first to last, from 1), or only lines that match `search`. With
-        `max_characters` it is a page of this length; its `next_line` begins the next page. After a restart, turns newer
-        than the last compaction are known again only after the first `prepare`.
+        `max_characters` it is a page of this length; ``next_line`` of the result begins the next page. After a restart,
+        turns newer than the last compaction are known again only after the first `prepare`.
 
         Raises:
             ReferenceNotFound: neither this session nor its parent or children have that turn.
-
-        Return the whole turn, only `lines` (first to last, from 1), or only lines that match `search`. With
-        `max_characters`, return a page of this length; `next_line` of the result begins the next page. After a restart,
-        turns after the last compaction are known again after the first `prepare`; removed turns always are.
-
-        Raises:
-            ReferenceNotFound: neither this session nor its family has that reference.
         """
         if not isinstance(reference, str):
             raise ReferenceNotFound(f"{reference!r} is no reference; expected one like t12")

@@ -39,8 +39,8 @@ FLOOR_SHARE = 0.4
 KEPT_SHARE = 0.25
 """Largest share of a small window that the newest messages may keep, whatever a preset's constant is."""
 FULL_SHARE, LEAST_SHARE = 0.9, 0.05
-"""Shares of the room if the newest, unanswered messages are long. These and the other messages may together fill the
-first share; the other messages always have the second."""
+"""Shares of the room for messages if the newest, unanswered ones are long. All messages together may fill the first
+share; the older ones always have the second."""
 PREVIEW_SHARE = 0.08
 """Largest length of a preview in characters for each token of the limit, so that a small window shows less."""
 LOOK_UP_TOOLS = frozenset((RESTORE_TOOL, "search_context"))
@@ -53,7 +53,7 @@ class Situation:
 
     tracker: HistoryTracker
     frame: Frame
-    """Difference between the history and the list that would be sent now."""
+    """Changes to the history that make the list that would be sent now."""
     gauge: Gauge
     tokens: int
     """Tokens of the whole prompt as it would be sent now."""
@@ -61,17 +61,17 @@ class Situation:
     new_from: int
     """Index in the history of the first message that was not sent yet."""
     make_plan: Callable[..., CompactionPlan]
-    """Function that makes a plan (`Planning.make` of the session)."""
+    """Function that makes a plan for a history, with a goal and a focus (`Planning.make`)."""
     settings: PlanSettings
     """Settings of plans, with the agent's model, its window and its tools."""
     focus: str = ""
-    """Text for the planner on what matters most now."""
+    """Text for the planner on what matters most in this compaction."""
     load: Load = field(default_factory=Load)
-    """Number of pictures, and bytes, of the messages as they would be sent now."""
+    """Number of pictures and size in bytes of the messages that would be sent now."""
     limits: MediaLimits = field(default_factory=MediaLimits)
-    """Largest number of pictures, and of bytes, that a request may have."""
+    """Largest number of pictures and largest size in bytes that a request may have."""
     carried_tokens: Callable[[], int] = int
-    """Function that counts the tokens of the text repeated after a plan: files, lists, rules."""
+    """Function that counts the tokens to be repeated after a plan: recent files, task lists, rules."""
 
     @property
     def room_tokens(self) -> int:
@@ -79,16 +79,16 @@ class Situation:
         return self.gauge.room_tokens(self.limit_tokens)
 
     def preview_characters(self, characters: int) -> int:
-        """Return the length of a preview of `characters`, made shorter for a small window."""
+        """Return the length for a preview of `characters`, less in a small window."""
         return min(characters, int(self.limit_tokens * PREVIEW_SHARE))
 
     def is_look_up(self, result: Result) -> bool:
-        """Return True if `result` is removed content that the agent looked up."""
+        """Return True if `result` comes from a tool by which the agent reads removed content."""
         tool = result.call.name
         return bare_tool_name(tool) in LOOK_UP_TOOLS or tool == (self.settings.restore_tool or RESTORE_TOOL)
 
     def visible_results(self) -> list[Result]:
-        """Return the tool results that are sent whole, oldest first."""
+        """Return the tool results that the present list has whole, oldest first."""
         return [result for result in self.tracker.results if self._is_visible(result)]
 
     def arrived(self) -> list[Result]:
@@ -98,13 +98,13 @@ class Situation:
         return [result for result in new if self._is_visible(result) and not self.is_look_up(result)]
 
     def _is_visible(self, result: Result) -> bool:
-        """Return True if the sent list has `result` whole: not in the compacted part, and not replaced."""
+        """Return True if the present list has `result` whole, neither compacted nor replaced by a preview."""
         return result.message >= self.frame.start and result.place not in self.frame.placeholders
 
 
 Tier = Callable[[Situation], Edits | None]
-"""Function that returns the changes it wants in a situation; None if there is nothing to do. The log shows its
-``__name__``, or its `name` attribute."""
+"""Function that returns the changes by which it would shorten the list in a situation; None if it has nothing to do.
+The log shows its `name` attribute, or else its ``__name__``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,23 +113,23 @@ class PlanTurns:
     enough. Numbers count messages without the newest, unanswered ones, and without system prompt and tools."""
 
     target_share: float = 0.25
-    """Share of the room for messages that a plan leaves."""
+    """Share of the room for messages that the plan should leave."""
     history_share: float = 0.0
-    """Share of the whole history that a plan leaves, if that is less; 0: not used."""
+    """Share of the whole history that the plan should leave, if that is less; 0: not used."""
     target_tokens: int = 0
-    """Largest number of tokens that a plan leaves; 0: no such limit."""
+    """Largest number of tokens that the plan should leave; 0: no such limit."""
     floor_tokens: int = 0
-    """Smallest goal in tokens; in a small window at most `FLOOR_SHARE` of the room."""
+    """Smallest number of tokens that the plan may aim at; in a small window at most `FLOOR_SHARE` of the room."""
     keep_last_messages: int = 0
     """Number of newest messages that the plan does not change."""
     keep_last_tokens: int = 0
     """Tokens of the newest turns that the plan does not change; at most `KEPT_SHARE` of the room."""
     keep_user_words: bool = False
-    """True if only the user's messages are kept by `keep_last_tokens`."""
+    """True if `keep_last_tokens` applies only to the user's messages."""
     max_freed_tokens: int = 0
     """Largest number of tokens that one plan frees; 0: no limit."""
     rules_only: bool = False
-    """True if no model is asked."""
+    """True if the rules plan and no model is asked."""
     name: str = "plan"
 
     def goal_tokens(self, room_tokens: int, history_tokens: int) -> int:
@@ -189,6 +189,7 @@ class SnipMiddle:
     """Tier that removes the middle of a list with too many messages."""
 
     over_messages: int = 50
+    """Number of messages from which the middle is removed."""
     keep_first: int = 3
     keep_last: int = 47
     batch_messages: int = 10
@@ -211,11 +212,11 @@ class RetreatHead:
     """Tier of last resort that removes the oldest turns until the others fit."""
 
     goal_share: float = 0.5
-    """Share of the room for messages that is left."""
+    """Share of the room for messages that the remaining turns may fill."""
     name: str = "retreat"
 
     def __call__(self, situation: Situation) -> Edits | None:
-        """Drop the oldest turns until the others are within the goal."""
+        """Drop the oldest turns until the remaining ones are small enough."""
         tracker = situation.tracker
         goal = situation.gauge.countable(situation.room_tokens * self.goal_share)
         fitting = sum(size <= goal for size in accumulate(reversed(tracker.counted)))  # messages from the end
@@ -227,8 +228,8 @@ class RetreatHead:
 
 
 def _plan_that_keeps(plan: CompactionPlan, analysis: Analysis, kept: Collection[str]) -> CompactionPlan:
-    """Return `plan` changed to keep the turns `kept`, and checked again by the guards. If it keeps them already, it is
-    returned as it is."""
+    """Return `plan` changed to keep the turns with the ids `kept`, and checked again by the guards. If it keeps them
+    already, it is returned as it is."""
     if all(decision.strategy == "keep" for decision in plan.turns if decision.turn_id in kept):
         return plan
     turns = tuple(
@@ -262,7 +263,8 @@ def _positional_plan(situation: Situation, planner: str, stays: Callable[[Turn],
 
 
 def _author_text(provenance: Provenance) -> str:
-    """Return who made a plan, as text; for the rules also why no model planned, if one could have."""
+    """Return a text on who made a plan: ``by rules (REASON)``. The reason in brackets is only given for
+    rules."""
     notes = "; ".join(provenance.notes) if provenance.planner == "rules" else ""
     return f"by {provenance.planner}" + (f" ({notes})" if notes else "")
 
@@ -278,11 +280,11 @@ TEXT_ROOM_SHARE = 0.2
 SMALL_WINDOW_SHARE = 0.8
 """Largest share of the room that new results may fill, whatever a preset's constant is."""
 RESTORE_LINE_TOKENS = 40
-"""Largest size of the line that says how to restore a result."""
+"""Largest size of the line below a shortened result that says how to restore it."""
 TAIL_SHARE = 0.25
 """Share of a preview that shows the end of a result, where errors mostly are."""
 LEAST_LEFT_OUT = 200
-"""Smallest number of characters for which it is worth to leave them out, with a mark in their place."""
+"""Smallest number of characters that are worth leaving out, as a mark takes their place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,11 +321,11 @@ class DemoteLarge:
 
 @dataclass(frozen=True, slots=True)
 class FitNewest:
-    """Tier of last resort that also shortens the newest, unanswered messages, because the prompt would not fit
+    """Tier of last resort that shortens even the newest, unanswered messages, because the prompt would not fit
     otherwise.
 
-    It first shortens results, the largest first, but content that the agent looked up last. Then it cuts the middle of
-    text that a user pasted, and of long lines in the compacted part.
+    It first shortens tool results, the largest first; those that the agent looked up in the store come last. Then it
+    cuts the middle of text that a user pasted, and of long lines in the compacted part.
     """
 
     preview_characters: int = 2_000
@@ -353,7 +355,7 @@ class FitNewest:
 
 
 def _user_texts(situation: Situation) -> Iterator[tuple[Place, str]]:
-    """Yield the user's texts in the messages after the compacted part, with their places."""
+    """Yield the user's texts after the compacted part, each with its position (message and block index)."""
     tracker, frame = situation.tracker, situation.frame
     for at in range(frame.start, len(tracker)):
         if tracker.plain[at]["role"] == "user":
@@ -382,7 +384,7 @@ def _cut_text(
 
 
 def _cut_head(situation: Situation, over: int, least_characters: int) -> tuple[object, ...]:
-    """Return the messages of the compacted part, with the user's texts and the notes cut by `over` tokens in all."""
+    """Return the compacted messages, with the user's texts and the notes in them cut by `over` tokens in all."""
     new_head: list[object] = []
     for message in situation.frame.head:
         plain = plain_message(message)
@@ -401,19 +403,19 @@ class ClearResults:
     """Tier that replaces old tool results by a line that describes them, and keeps the newest ones."""
 
     keep_last: int = 3
-    """Number of newest results (of `kinds`) to keep."""
+    """Number of newest results that are kept."""
     protect_tokens: int = 0
-    """Size of the newest part of the history in which all results are kept, too."""
+    """Size of the newest part of the history in which all results are kept."""
     over_tokens: int = 0
-    """Size in tokens of the smallest results that are replaced."""
+    """Size of a result in tokens; only larger ones are replaced."""
     over_characters: int = 0
-    """Length in characters of the shortest results that are replaced."""
+    """Length of a result in characters; only longer ones are replaced."""
     kinds: frozenset[CallKind] = frozenset()
-    """Kinds of calls whose results may be removed; empty for all kinds."""
+    """Kinds of calls whose results may be replaced (``run``, ``read``, …); empty for all kinds."""
     min_free_tokens: int = 0
-    """Smallest saving for which results are replaced."""
+    """Smallest saving for which results are replaced at all."""
     preview_characters: int = 0
-    """Length of each preview; 0 shows only the lines that must stay, such as errors."""
+    """Length of the preview in place of a result; 0 shows only lines that must stay, such as errors."""
     name: str = "clear_results"
 
     def __call__(self, situation: Situation) -> Edits | None:
@@ -437,7 +439,7 @@ class ClearResults:
         return _edits_of(previews, "old results")
 
     def _border(self, situation: Situation) -> int:
-        """Return the index of the first message whose results stay; those without an answer always stay."""
+        """Return the index of the first message whose results are kept. Results without an answer are always kept."""
         tracker = situation.tracker
         border = min(len(tracker) - 1, tracker.live_start)
         left = self.protect_tokens - sum(tracker.counted[border:])
@@ -469,7 +471,8 @@ class StubRereads:
 
 
 def _edits_of(texts: dict[Place, str], what: str) -> Edits | None:
-    """Return edits that replace content by these `texts`, without the empty ones; None if all are empty."""
+    """Return edits that replace results by `texts` (by position), without empty ones; None if all are empty. `what`:
+    text for the log."""
     shorter = {place: text for place, text in texts.items() if text}
     return Edits(f"{len(shorter)} {what}", placeholders=shorter) if shorter else None
 
@@ -516,18 +519,18 @@ def _fitting_lines(lines: Sequence[Line], characters: int) -> set[int]:
 
 
 ROOM_SHARE = 0.5
-"""Share of a limit that is filled after pictures were removed; the rest stays free, so that removals, which make the
-provider read the list again, are rare."""
+"""Share of a limit that is filled after pictures were removed. The free rest makes removals rare, as each makes the
+provider read the list again."""
 TEXT_CHARACTERS = 2_000
-"""Length of the text that remains of a result whose picture is removed."""
+"""Largest length of the text that remains of a tool result with a removed picture."""
 
 
 @dataclass(frozen=True, slots=True)
 class _PictureBlock:
-    """Block of the sent list that contains pictures."""
+    """Block of the sent list that contains pictures, as a candidate for removal."""
 
     place: Place
-    """Indices of its message and block; a message of the compacted part has an index below zero."""
+    """Index of the block's message, below zero in the compacted part, and index of the block."""
     block: Block
     load: Load
     rank: tuple[int, Place]
@@ -591,7 +594,7 @@ def _pictures_to_remove(held: Sequence[_PictureBlock], limits: MediaLimits, load
 
 
 def _load_without(load: Load, gone: Sequence[_PictureBlock], limits: MediaLimits) -> Load:
-    """Return the number of pictures and bytes that remain of `load` without the blocks `gone`."""
+    """Return what remains of `load` (number of pictures, bytes) without the blocks `gone`."""
     less = sum((one.load for one in gone), Load())
     size = sum(len(source_data(picture)) for one in gone for picture in pictures_in([one.block]))
     largest = 0 if less.largest > limits.largest else load.largest
@@ -599,7 +602,7 @@ def _load_without(load: Load, gone: Sequence[_PictureBlock], limits: MediaLimits
 
 
 def _text_of(block: Block) -> str:
-    """Return the text that replaces a block with pictures: its own text, and a mark for each picture."""
+    """Return the text in place of a block with pictures: its own text, and a mark for each removed picture."""
     inner = block.get("content")
     parts = inner if isinstance(inner, list) else [block]
     marks = [mark for part in parts if isinstance(part, dict) and (mark := media_mark(part))]
@@ -608,7 +611,7 @@ def _text_of(block: Block) -> str:
 
 
 def _head_with_texts(head: Sequence[object], cut: dict[Place, str]) -> tuple[object, ...]:
-    """Return the compacted part `head` with each text of `cut` in place of the block at its position."""
+    """Return the compacted messages `head` with the texts `cut` in place of the blocks at their positions."""
     new_head: list[object] = []
     for at, message in enumerate(head, -len(head)):
         numbers = {number for place, number in cut if place == at}
