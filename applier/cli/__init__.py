@@ -1,7 +1,7 @@
-"""The `compactor` command: reads files, opens the store and prints.
+"""The `compactor` command: parses the command line, reads files, opens the store and prints.
 
-At its start it stops importing from the working folder, then loads everything else. Until then it imports only modules
-that Python itself has loaded, since any other could come from that folder. Ctrl-C ends it with one line from the start.
+At its start it stops importing from the working folder, because that may be a stranger's project, then loads everything
+else. Until then it imports only modules that Python itself has loaded. Ctrl-C ends it with one line from the start.
 """
 
 import os
@@ -12,7 +12,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line and exit with its code."""
+    """Run the command line of this process and exit with its code."""
     try:
         _leave_folder()
         from applier.cli.app import run
@@ -25,21 +25,22 @@ def main() -> None:
 
 
 def _leave_folder() -> None:
-    """Stop importing from PYTHONPATH and from the folder of ``-m`` or a script, which may be an agent's project; keep
-    the folders of the interpreter and of this package."""
+    """Stop importing from PYTHONPATH and from the folder of ``-m`` or a script. They may be the project of an agent,
+    with a file such as ``json.py`` that would run here. Keep the folders of the interpreter and of this package."""
     variable = "" if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "")
-    strangers = {*map(_whole, variable.split(os.pathsep) if variable else ())}
+    untrusted = {*map(_absolute, variable.split(os.pathsep) if variable else ())}
     if not sys.flags.safe_path:
-        strangers.add(_whole(sys.path[0]))
+        untrusted.add(_absolute(sys.path[0]))
     library = os.path.dirname(os.__file__)
-    own = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
-    ours = (own, library, os.path.join(library, "lib-dynload"), *site.getsitepackages(), site.USER_SITE or own)
-    strangers -= {*map(_whole, ours)}
-    sys.path[:] = [place for place in sys.path if _whole(place) not in strangers]
+    package = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+    installed = (*site.getsitepackages(), site.USER_SITE or package)
+    trusted = (package, library, os.path.join(library, "lib-dynload"), *installed)
+    untrusted -= {*map(_absolute, trusted)}
+    sys.path[:] = [place for place in sys.path if _absolute(place) not in untrusted]
 
 
-def _whole(place: str) -> str:
-    """Return `place` as an absolute path; unchanged if there is no current folder."""
+def _absolute(place: str) -> str:
+    """Return `place` as an absolute path in normal form; unchanged if the current folder was deleted."""
     try:
         return os.path.normcase(os.path.abspath(place))
     except OSError:

@@ -1,4 +1,4 @@
-"""The command group: loads a command's file by its name, and turns every error into one line and an exit code.
+"""Finds the command that a user typed, loads its module and runs it; turns every error into one line and an exit code.
 
 Codes: 0 done, 1 the work failed, 2 wrong usage.
 """
@@ -13,7 +13,7 @@ from typing import cast
 
 import click
 
-from applier.cli.screen import echo, replace_what_is_missing, shorten
+from applier.cli.screen import echo, print_unknown_characters, shorten
 from planner.errors import CompactorError, SettingsError
 
 COMMANDS = {
@@ -41,14 +41,14 @@ COMMANDS = {
 }
 """Modules in `applier.cli.commands` by command name, in the order of the help; the function is ``NAME_command``."""
 UNLISTED = {"mod": "servers"}
-"""Commands that only other programs call."""
+"""Commands that only other programs call, so that the help does not list them."""
 
 LONGEST_ERROR = 600
-"""Longest error line in characters; it may quote a file."""
+"""Number of characters at which an error line is cut, as it may quote a file."""
 
 
 class _Commands(click.Group):
-    """Group that loads the module of a command only when it is used."""
+    """Group of commands that loads the module of a command only when it is used, so that the others start fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click calls it so
         return list(COMMANDS)
@@ -62,7 +62,7 @@ class _Commands(click.Group):
 
 
 _NAMES = [click.Command(name) for name in COMMANDS]
-"""Names that click suggests for a misspelled one."""
+"""Empty commands whose names click suggests for a misspelled one."""
 
 
 @click.group(
@@ -74,8 +74,8 @@ def compactor() -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line (default: the process's own), print errors, and return the exit code."""
-    replace_what_is_missing()
+    """Run one command line, print its errors, and return the exit code. `arguments`: default the process's own."""
+    print_unknown_characters()
     try:
         code = compactor.main(arguments, prog_name="compactor", standalone_mode=False)
         return code if isinstance(code, int) else 0

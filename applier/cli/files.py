@@ -1,4 +1,5 @@
-"""Reads transcripts, plans and texts; writes whole files or nothing, readable by their owner alone."""
+"""Reads transcripts, plans and texts from files, and writes files: completely or not at all, and readable only by their
+owner, because conversations are private."""
 
 from __future__ import annotations
 
@@ -18,11 +19,12 @@ from planner.errors import PlanRejected, SettingsError, TranscriptError
 from planner.plan import CompactionPlan, Finding
 
 PRIVATE_FILE = 0o600
+"""Mode of a new file: only its owner can read it."""
 
 
 def read_file(path: Path, part: int | None = None) -> Transcript:
-    """Return the transcript in the file `path`, or only the conversation with the number `part`; print its warnings on
-    standard error."""
+    """Return the transcript in the file `path`, or only its part number `part`, and print warnings on standard error.
+    If the file contains a plan, raise an error about the order of the arguments."""
     try:
         read = read_transcript(path, part=part)
     except TranscriptError:
@@ -42,7 +44,7 @@ def _is_plan(path: Path) -> bool:
 
 
 def read_plan(path: Path) -> CompactionPlan:
-    """Return the plan in the file `path`."""
+    """Return the plan in the file `path`. If it contains a transcript, raise an error about the order of arguments."""
     try:
         return CompactionPlan.from_json(path.read_bytes(), str(path))
     except PlanRejected:
@@ -64,12 +66,13 @@ def read_text(path: Path) -> str:
 
 
 def digest_of(path: Path) -> str:
-    """Return the digest of the file's content, to be compared later; empty if there is no file."""
+    """Return a digest of the file's content, by which `write_unchanged` notices a change; empty if there is no file."""
     return sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
 def write_unchanged(path: Path, text: str, digest: str) -> str:
-    """Write `text` to `path` if its content still has `digest` or the file is gone; return the new digest."""
+    """Write `text` to `path`, and return the new digest. Raise SettingsError if somebody changed the file since it had
+    the `digest` (see `digest_of`), so that no change of theirs is lost."""
     if digest_of(path) not in ("", digest):
         raise SettingsError(f"{path}: was changed meanwhile and is not overwritten: move that file away, then save")
     write_whole(path, text)
@@ -79,7 +82,8 @@ def write_unchanged(path: Path, text: str, digest: str) -> str:
 def write_whole(path: Path, text: str) -> None:
     """Write `text` to `path` so that a reader sees the old file or the new one, never a part.
 
-    A new file is readable by its owner alone; an old one keeps its permissions; devices and pipes are written to.
+    A new file is readable by its owner alone; an old one keeps its permissions. Devices and pipes cannot be replaced
+    and are written to directly.
     """
     content = text.encode("utf-8", "surrogatepass")
     try:

@@ -1,6 +1,6 @@
 """Arguments and options that several commands share, and functions that check their values or open what they name.
 
-A command that only reads makes no new store.
+A command that only reads the store does not create one.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from planner.errors import SettingsError, StoreError
 from planner.prices import money
 
 EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+"""Type of an argument that names an existing file."""
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""Decorator that adds an option or argument to a command's function."""
 
 transcript: Decorator = click.argument("transcript", type=EXISTING_FILE)
 part: Decorator = click.option(
@@ -42,15 +44,15 @@ store_option: Decorator = click.option(
 task: Decorator = click.option("--task", help="Current task of the agent (default: the transcript's own).")
 
 _TURNS = re.compile(r"t?([1-9][0-9]{0,8})(?:-t?([1-9][0-9]{0,8}))?")
-"""``t12``, ``12``, ``t12-t14``, ``12-14``; not ``t0``, ``t12-``."""
+"""Turn or range of turns: ``t12``, ``12``, ``t12-t14``, ``12-14``; not ``t0``, ``t12-``."""
 
 SHARE = click.FloatRange(0, 1, min_open=True)
-"""Share of a whole: more than 0, at most 1."""
+"""Type of an option for a share of a whole: more than 0, at most 1."""
 
 
 def together(*options: Decorator) -> Decorator:
-    """Return a decorator that adds all `options`, in this order in the help."""
-    return lambda command: reduce(lambda own, option: option(own), reversed(options), command)
+    """Return a decorator that adds all `options` to a command, in this order in the help."""
+    return lambda command: reduce(lambda decorated, option: option(decorated), reversed(options), command)
 
 
 change_options: Decorator = together(
@@ -60,33 +62,36 @@ change_options: Decorator = together(
 
 
 def agreed(*, yes: bool, as_json: bool) -> bool:
-    """Return True if the user agrees to the change: by `yes`, or asked now, on standard error if `as_json`."""
+    """Return True if the user agrees to the change that was shown: by the option `yes`, or by an answer now. If the
+    output is JSON (`as_json`), ask on standard error."""
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("standard input is no terminal: use --yes to make this change.")
     return yes or click.confirm("Make this change?", abort=True, err=as_json)
 
 
 MOST_FAILURES = 3
-"""Consecutive calls without an answer of the model after which a run stops."""
+"""Number of failed calls of the model in a row after which a run over many files stops."""
 
 
 def check_cap(what: str, model: str, estimated_cost: float, cap: float) -> None:
-    """Raise a `SettingsError` if the work `what`, done by `model`, may cost more than `cap` dollars."""
+    """Raise SettingsError before any money is spent if the estimated dollars are more than `cap`, the user's limit.
+    `what`: the work as text for the error: ``3 files``."""
     if estimated_cost > cap:
         price = f"{money(estimated_cost)} with {model}, more than --cap {cap:g}"
         raise SettingsError(f"{what} may cost {price}: raise --cap, or use --planner rules")
 
 
 def check_output(output: Path | None, **inputs: Path | None) -> None:
-    """Raise a usage error if the file `output` is one of the `inputs`, which are files by their names in the error."""
+    """Raise a usage error if the file `output` is also one of the `inputs`, which would be overwritten. `inputs`: files
+    by their names for the error (``transcript``)."""
     for name, path in inputs.items():
         if output and path and output.exists() and output.samefile(path):
             raise click.UsageError(f"-o {output}: is the {name} itself and would be lost: name another file.")
 
 
 def turn_ranges(text: str) -> list[tuple[int, int]]:
-    """Return the first and last number of each range in a list of turns such as ``t12-t14,t20``. Another text has
-    none."""
+    """Return the ranges in a list of turns: ``[(12, 14), (20, 20)]`` for ``t12-t14,t20``. Return an empty list for a
+    text in another form."""
     matches = [_TURNS.fullmatch(item.strip()) for item in text.split(",")]
     ranges = [(int(match[1]), int(match[2] or match[1])) for match in matches if match]
     for first, last in ranges:
@@ -96,7 +101,7 @@ def turn_ranges(text: str) -> list[tuple[int, int]]:
 
 
 def since(text: str) -> float:
-    """Return the time of a day like 2026-11-01, or of days ago like 7d, in seconds since the epoch."""
+    """Return the time in `text`, a day (``2026-11-01``) or days ago (``7d``), in seconds since the epoch."""
     try:
         if text.endswith("d"):
             return time.time() - 86_400 * int(text[:-1])
@@ -107,17 +112,18 @@ def since(text: str) -> float:
 
 
 def age(text: str) -> float:
-    """Return a duration like 30d in seconds."""
+    """Return the seconds in a duration such as ``30d`` or ``12h``."""
     return _measure(text, "a time like 30d or 12h", {"d": 86_400, "h": 3_600})
 
 
 def size(text: str) -> float:
-    """Return a size like 2GB in bytes."""
+    """Return the bytes in a size such as ``2GB`` or ``500MB``."""
     return _measure(text, "a size like 2GB or 500MB", {"b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12})
 
 
 def _measure(text: str, example: str, units: Mapping[str, float]) -> float:
-    """Return the number in `text` times the value of its unit, one of `units`; `example` is for the error."""
+    """Return the number in `text` times the value of its unit, which must be one of `units`. `example`: text for the
+    error about another form."""
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?([A-Za-z]{1,2})", text.strip())
     unit = units.get(match[2].lower()) if match else None
     if match is None or unit is None or not float(match[1]):
@@ -126,7 +132,7 @@ def _measure(text: str, example: str, units: Mapping[str, float]) -> float:
 
 
 class _OutputFile(click.Path):
-    """Output file: not a folder, in an existing folder; checked before any work."""
+    """Type of an option for an output file. It must be in an existing folder, which is checked before any work."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         path = Path(str(super().convert(value, param, ctx)))
@@ -136,16 +142,18 @@ class _OutputFile(click.Path):
 
 
 OUTPUT_FILE = _OutputFile(dir_okay=False, path_type=Path)
+"""Type of an argument that names a file to write."""
 
 
 def output_option(text: str | None = None, *, required: bool = False, allow_dash: bool = False) -> Decorator:
-    """Return the option ``-o`` with the help `text`; with `allow_dash`, ``-`` is standard output."""
+    """Return the option ``-o FILE`` with the help `text`. `allow_dash`: True if ``-`` means standard output."""
     file = _OutputFile(dir_okay=False, allow_dash=allow_dash, path_type=Path)
     return click.option("-o", "--output", metavar="FILE", type=file, required=required, help=text)
 
 
 def import_extra(module: str, extra: str) -> Any:
-    """Return our own `module`; if a package of `extra` is missing, raise an error that shows how to install it."""
+    """Import `module` of this project, which needs the packages of the extra `extra`. If one is missing, raise an error
+    that shows how to install them."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -154,7 +162,7 @@ def import_extra(module: str, extra: str) -> Any:
 
 
 def existing_store(name: str | None) -> Store:
-    """Open the store `name`, or the default one for None; raise a `StoreError` if its file does not exist."""
+    """Open the store `name` (None: the default one), but do not create it: raise StoreError if its file is missing."""
     file = store_file(name)
     if file is not None and not file.is_file():
         missing = "no store there yet: `compactor apply` makes it; --store names another"
@@ -163,7 +171,7 @@ def existing_store(name: str | None) -> Store:
 
 
 def with_store(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option ``--store`` to `command`, and pass it the store, which must exist, open while it runs."""
+    """Add the option ``--store`` to `command`, and pass it the open store, which must exist; close it afterwards."""
 
     @store_option
     @wraps(command)
@@ -175,12 +183,12 @@ def with_store(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def store_anywhere(name: str) -> str:
-    """Return the name of the store for use from any folder: a file by its absolute path."""
+    """Return `name`, a store's file or URL, in a form that works in any folder: a file by its absolute path."""
     return str(store_file(name) or name)
 
 
 def naming_store() -> str:
-    """Return ``compactor`` as a shell command that uses the same store as this process. A store on a server is not
-    named, because its address may contain a password."""
+    """Return the shell command ``compactor``, preceded by a variable that sets the store of this process if it is not
+    the default one. A store on a server is not named, because its address may contain a password."""
     file = store_file(os.environ[STORE_VARIABLE]) if os.environ.get(STORE_VARIABLE) else None
     return f"{STORE_VARIABLE}={shlex.quote(str(file))} compactor" if file else "compactor"

@@ -1,4 +1,4 @@
-"""Plans transcripts by the options of a command: one, whose view it also writes, or many, each with a row.
+"""Plans one transcript, and writes its compacted form (the view); or plans many, with one row of results for each.
 
 A row is a line of JSON with the sizes of one file's plan, or with the reason why there is none. A run over many files
 can be continued: files with a row about their present content are not planned again.
@@ -66,22 +66,23 @@ planning_options = together(
         help="Your own folder of prompts.",
     ),
 )
-"""Options about the planning; `planned` takes their values by name."""
+"""Options of several commands about how to plan; `planned` takes their values by name."""
 
 
 def plan_options(*, planner: Any = None, target_model: str | None = None, **more: Any) -> PlanOptions:
-    """Return the values of `planning_options`; the settings decide those that the user left out."""
+    """Return how to plan: by the values of the command's `planning_options`, and by the user's settings where an option
+    was not used."""
     if more.get("target_tokens") and more.get("target_ratio"):
         raise click.UsageError("--target-tokens and --target-ratio exclude each other: use one.")
-    own = load_settings()
-    settings = own.plan.model_copy(update={"target_model": target_model or own.plan.target_model})
-    model = more.pop("model", None) or own.planner_model or None
-    return PlanOptions(planner=planner or own.planner, model=model, settings=settings, **more)
+    user = load_settings()
+    settings = user.plan.model_copy(update={"target_model": target_model or user.plan.target_model})
+    model = more.pop("model", None) or user.planner_model or None
+    return PlanOptions(planner=planner or user.planner, model=model, settings=settings, **more)
 
 
 def planned(read: Transcript, name: object, **how: Any) -> CompactionPlan:
-    """Return the plan of the transcript `read` from the file `name`; `how` are the values of `planning_options`. If
-    rules plan instead of a model, the reason is printed."""
+    """Plan a compaction of the transcript `read` from the file `name`. `how`: values of `planning_options`. If rules
+    had to plan because the model failed, print the reason."""
     options = plan_options(**how)
     if read.messages and not options.task_of(read):
         raise click.UsageError(f"{name} has no task: name it with --task.")
@@ -92,13 +93,14 @@ def planned(read: Transcript, name: object, **how: Any) -> CompactionPlan:
 
 
 def write_view(review: PlanReview, read: Transcript, output: Path, store: str | None, session_id: str = "") -> None:
-    """Store originals, plan and facts, then write the view to `output`, in the format of the transcript `read`. If
-    `read` is a session's log, the view is one with the id `session_id`, or else with a new id."""
+    """Apply the reviewed plan to the transcript `read`: store the originals, the plan and its facts, then write the
+    compacted transcript to `output` in the same format. A session log becomes the log of a new session with the id
+    `session_id`, or a random one if it is empty."""
     view = read.messages
     session_id = session_id or (str(uuid4()) if read.client else "")
     if review.changes:
         with open_store(store) as opened:
-            view = _recorded(review, read, opened, str(output), session_id)
+            view = _apply_and_store(review, read, opened, str(output), session_id)
     text = write_transcript(view, read, session_id=session_id)
     if str(output) == "-":
         print_data(text)
@@ -106,8 +108,8 @@ def write_view(review: PlanReview, read: Transcript, output: Path, store: str | 
         write_whole(output, text)
 
 
-def _recorded(review: PlanReview, read: Transcript, store: Store, output: str, session_id: str) -> list[Any]:
-    """Store originals, plan, facts and an event, and return the view."""
+def _apply_and_store(review: PlanReview, read: Transcript, store: Store, output: str, session_id: str) -> list[Any]:
+    """Return the compacted messages, after storing the originals, the plan, its facts, and an event for the log."""
     plan, now = review.plan, time.time()
     key = history_key(plan.history.digest)
     view = apply(plan, read.messages, store=store)
@@ -122,30 +124,32 @@ def _recorded(review: PlanReview, read: Transcript, store: Store, output: str, s
 
 
 TOKENS_A_BYTE = 0.3
-"""Tokens in a byte of a transcript, for the cost before counting."""
+"""Rough number of tokens in a byte of a transcript, to estimate costs without counting."""
 SHOWN_REASONS = 10
-"""Largest number of reasons for missing plans that are printed."""
+"""Largest number of reasons for missing plans that are printed at the end of a run."""
 SUMMED_FIELDS = ("messages", "tokens_before", "tokens_after", "keep", "summarize", "reference", "drop", "failures")
 """Fields of rows that are added up in the table printed at the end of a run."""
 _ROW = b'{"path": '
 """Beginning of each row in a file."""
 _PLACE = re.compile(r"line \d+(?:, column \d+)?: ")
-"""Place in a file: ``line 3, column 1: ``; not ``line: missing``."""
+"""Place in an error text, removed so that equal errors of different files are counted together: ``line 3, column 1: ``;
+not ``line: missing``."""
 
 
 @dataclass(frozen=True)
 class _Report:
-    """Rows of a run, in a file or on standard output."""
+    """Results of a run over many files: one row for each, in a file or on standard output."""
 
     rows: dict[str, Row]
-    """Earlier and new rows by path."""
+    """Rows of this and of earlier runs, by the path of the transcript."""
     output: Path | None = None
     """File of the rows; None means standard output."""
     file: int = -1
     """Descriptor of the open file."""
 
     def add(self, row: Row) -> None:
-        """Write `row` at the end of the file, whole or not at all, or print it. Add it to `rows` without its plan."""
+        """Write `row` at the end of the file, whole or not at all, or print it. Remember it without its plan, to save
+        memory."""
         line = json.dumps(row).encode() + b"\n"
         if self.output is None:
             print_data(line.decode())
@@ -166,9 +170,11 @@ class _Report:
 def plan_files(
     places: Sequence[Path], output: Path | None, plans: Path | None, options: PlanOptions, *, workers: int, cap: float
 ) -> None:
-    """Plan the transcript files in `places` that have no current row in `output`, in a number of processes (`workers`).
-    Each gets a row in `output`, or on standard output without one. Its plan is written into the folder `plans`, if that
-    is not None. The run stops when a model has cost `cap` dollars."""
+    """Plan all transcripts in `places` (files and folders) in `workers` processes, and write a row for each to the file
+    `output`, or on standard output. Transcripts with a row from an earlier run are not planned again.
+
+    `plans`: folder for the plans themselves; None to write none. The run stops when a model has cost `cap` dollars.
+    """
     options = _resolved(replace(options, with_plan=plans is not None))
     excluded = [os.path.realpath(place) for place in (output, plans) if place]
     all_paths = transcript_files(places)
@@ -195,8 +201,8 @@ def plan_files(
 
 
 def _resolved(options: PlanOptions) -> PlanOptions:
-    """Return `options` with a fixed planner, so that rules never replace the model in only some rows; with a model also
-    the digest of its prompts."""
+    """Return `options` with a fixed planner, model or rules, so that all rows are made by the same one. With a model
+    they also contain the digest of its prompts, because other prompts give other plans."""
     if not asks_model(options.planner, options.model):
         return replace(options, planner="rules", model=None)
     from planner.model.prompts import load_prompts
@@ -205,12 +211,16 @@ def _resolved(options: PlanOptions) -> PlanOptions:
 
 
 def _finished_rows(output: Path, options: str) -> tuple[dict[str, Row], int]:
-    """Return the rows in `output` by path, and its size in bytes. An incomplete row at its end is ignored; any other
-    line that is no row with these `options` (a digest) is an error."""
+    """Return the rows of earlier runs in the file `output`, by the transcript's path, and the file's size in bytes.
+
+    An incomplete row at the end, of an interrupted run, is ignored. Raise SettingsError if another line is not a row,
+    or was made with other options. `options`: digest of the present options.
+    """
     content = output.read_bytes()
-    *lines, torn = content.split(b"\n")
+    *lines, last = content.split(b"\n")  # a whole row ends with a line end, so that the last is empty or incomplete
+    is_row = last[: len(_ROW)] == _ROW[: len(last)]
     rows: dict[str, Row] = {}
-    for number, line in enumerate([*lines, *([torn] if torn[: len(_ROW)] != _ROW[: len(torn)] else [])], 1):
+    for number, line in enumerate(lines if is_row else [*lines, last], 1):
         row = None
         with suppress(ValueError):
             row = json.loads(line)
@@ -223,7 +233,7 @@ def _finished_rows(output: Path, options: str) -> tuple[dict[str, Row], int]:
 
 
 def _is_current(row: Row | None, path: str) -> bool:
-    """Return True if `row` is about the present content of the file `path`, and has no error."""
+    """Return True if the file `path` need not be planned again: `row` is about its present content and has no error."""
     try:
         return row is not None and not row["error"] and row["digest"] == content_digest(file_content(Path(path)))
     except TranscriptError:
@@ -232,8 +242,11 @@ def _is_current(row: Row | None, path: str) -> bool:
 
 @contextmanager
 def _report(output: Path | None, rows: dict[str, Row], size: int) -> Iterator[_Report]:
-    """Yield a report that appends rows to the file `output`, which is locked and first reduced to these `rows`. `size`
-    is the file's length in bytes when the rows were read. Without a file, the report prints rows."""
+    """Yield a report that appends rows to the file `output`, or prints them if it is None.
+
+    The file is locked, so that no second run writes to it, and first reduced to the earlier `rows` that still hold.
+    `size`: its length in bytes when they were read.
+    """
     if output is None:
         yield _Report({})
         return
@@ -250,10 +263,10 @@ def _report(output: Path | None, rows: dict[str, Row], size: int) -> Iterator[_R
 
 
 def _locked(output: Path, size: int) -> int:
-    """Open and lock the file `output` (Windows: without a lock), and return its descriptor.
+    """Open the file `output` and lock it against other runs (not on Windows); return its descriptor.
 
     Raises:
-        SettingsError: another run has locked it, or its length is not `size` any more.
+        SettingsError: Another run has locked it, or has changed its length, which was `size`.
     """
     file = os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
@@ -270,7 +283,8 @@ def _locked(output: Path, size: int) -> int:
 
 
 def _check_cost(due: Sequence[str], options: PlanOptions, cap: float) -> None:
-    """Print what a model may cost at most for the files in `due`; raise an error if that is more than `cap` dollars."""
+    """Print how much a model may cost at most for the files `due`; raise SettingsError if that is more than `cap`
+    dollars. Rules cost nothing."""
     if options.planner == "rules" or not due:
         return
     model = name_of_planner(options.planner, options.model)
@@ -280,7 +294,8 @@ def _check_cost(due: Sequence[str], options: PlanOptions, cap: float) -> None:
 
 
 def _usage_at_most(path: str, options: PlanOptions) -> Usage:
-    """Return the usage of planning the file `path` if each question is asked once and has the longest answer."""
+    """Estimate the tokens of planning the file `path` by a model: each question is asked once and gets the longest
+    answer."""
     settings = options.settings
     tokens = TOKENS_A_BYTE * os.path.getsize(path) if os.path.isfile(path) else 0
     read = settings.first_input_tokens(tokens)
@@ -291,8 +306,8 @@ def _usage_at_most(path: str, options: PlanOptions) -> Usage:
 def _plan_due(
     due: Sequence[str], options: PlanOptions, report: _Report, plans: Path | None, *, workers: int, cap: float
 ) -> None:
-    """Plan the files in `due`; write each plan into the folder `plans`, then its row. Stop with an error over `cap`
-    dollars, or if the model fails for `MOST_FAILURES` files in a row."""
+    """Plan the files `due`; write each plan into the folder `plans`, then its row into `report`. Raise PlanError once
+    the model has cost more than `cap` dollars, or has failed for `MOST_FAILURES` files in a row."""
     spent, failures = 0.0, 0
     work = partial(plan_row, options=options)
     with progress("planning", len(due)) as step, closing(in_processes(work, due, workers)) as done:
@@ -314,15 +329,15 @@ def _plan_due(
 
 
 def _print_table(rows: Sequence[Row], *, planned_before: int, left: int) -> None:
-    """Print the sums of `rows` by format, the commonest errors, and how many files were planned before or are `left`.
-    All go to standard error, since rows may go to standard output. An error has its number of files and an example."""
+    """Print a summary of `rows` on standard error (rows may go to standard output): sums for each file format, the most
+    frequent errors with an example, and how many files were `planned_before` or are `left` to plan."""
     planned = [row for row in rows if not row["error"]]
     formats = sorted({row["format"] for row in planned})
     groups = {name: [row for row in planned if row["format"] == name] for name in formats}
     if len(formats) > 1:
         groups["all"] = planned
     titles = ("format", "files", *(field.replace("_", " ") for field in SUMMED_FIELDS))
-    table = ([name, *(f"{number:,}" for number in _sums(some))] for name, some in groups.items())
+    table = ([name, *(f"{number:,}" for number in _sums(group))] for name, group in groups.items())
     print_table(titles, table, right=titles[1:], empty="no file planned", err=True)
     reasons: dict[str, list[Row]] = {}
     for row in rows:

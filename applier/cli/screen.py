@@ -1,6 +1,7 @@
-"""Prints tables and lines for people and JSON for machines, without control characters.
+"""Prints tables and lines for people and JSON for programs.
 
-On a terminal lines fit its width (or $COLUMNS); in a pipe they have any length. $NO_COLOR turns styles off.
+Control characters are removed, because content of a conversation could otherwise change the terminal. On a terminal
+lines fit its width (or $COLUMNS); in a pipe they have any length. $NO_COLOR turns styles off.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ return, a right-to-left override; not a tab or a line feed."""
 _LAST_SECOND = 253_402_300_799
 """Last second of the year 9999; later times have no date."""
 _INDENT = 2
+"""Number of spaces before the lines of a section with a title."""
 FULL_WIDTH = 100_000
-"""Columns of a pipe, more than any line has."""
+"""Width in columns if the output is no terminal: more than any line has, so that none is wrapped."""
 
 
 class _Screen(Console):
@@ -45,7 +47,7 @@ class _Screen(Console):
 
 
 def screen(*, stderr: bool = False) -> Console:
-    """Return a console on standard output (or error) that never interprets markup in content."""
+    """Return a console on standard output (or error) that prints content as it is, never as markup of colours."""
     colors: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     console = _Screen(stderr=stderr, markup=False, emoji=False, highlight=False, color_system=colors)
     console.width = shutil.get_terminal_size((FULL_WIDTH, 0)).columns
@@ -58,14 +60,14 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
 
 
 def working(what: str) -> Status:
-    """Return a context that shows the text `what` on a terminal's standard error as long as it is open."""
+    """Show the text `what` with a spinner on standard error, if that is a terminal, as long as the context is open."""
     return screen(stderr=True).status(what)
 
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Show a bar of `total` steps, called `what`, on a terminal's standard error; yield a function to call after each
-    step."""
+    """Show a progress bar of `total` steps with the text `what` on standard error, if it is a terminal. Yield a
+    function to call after each step."""
     from rich.progress import Progress  # most commands show none
 
     console = screen(stderr=True)
@@ -83,8 +85,8 @@ def print_table(
     empty: str = "",
     err: bool = False,
 ) -> None:
-    """Print a table, on standard error if `err`; without rows, print the text `empty`. Columns with a title in `right`
-    are aligned to the right, as numbers. Those with a title in `whole` are never wrapped."""
+    """Print a table, on standard error if `err`; if it has no rows, print the text `empty`. `right`: titles of columns
+    that are aligned to the right, as numbers. `whole`: titles of columns that are never wrapped."""
     table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     for title in titles:
         table.add_column(title, justify="right" if title in right else "left", no_wrap=title in whole)
@@ -94,8 +96,8 @@ def print_table(
 
 
 def print_sections(console: Console, sections: Iterable[Section], *, whole: bool) -> None:
-    """Print the sections of a review. Prose is wrapped; other lines are cut to the width of the `console`, unless
-    `whole`."""
+    """Print the sections of a plan's review, each with a bold title. Prose is wrapped; other lines are cut to the width
+    of the `console`, unless `whole` is True."""
     for number, section in enumerate(sections):
         if number:
             console.print("")
@@ -111,17 +113,17 @@ def print_sections(console: Console, sections: Iterable[Section], *, whole: bool
 
 
 def printable(text: str) -> str:
-    """Replace each control character of `text` by a dot."""
+    """Return `text` with a dot in place of each control character, so that it cannot change the terminal."""
     return _CONTROLS.sub("·", text)
 
 
 def clean(text: str, style: str = "") -> Text:
-    """Return `printable` text with a style."""
+    """Return `text` for rich's console, with a style (``bold``) and without control characters."""
     return Text(printable(text), style=style)
 
 
 def one_line(text: str) -> str:
-    """Return `text` with each run of white space as one space."""
+    """Return `text` on one line: each run of white space becomes one space."""
     return " ".join(text.split())
 
 
@@ -142,19 +144,20 @@ def print_json(value: object, *, err: bool = False) -> None:
 
 
 def print_data(text: str) -> None:
-    """Print a transcript or an original on standard output as UTF-8, with every character."""
+    """Print stored content on standard output as UTF-8, exactly: control characters included."""
     click.echo(text.encode("utf-8", "surrogatepass"), nl=False)
 
 
 def show_page(server: Any) -> None:
-    """Serve a page with `server`, a `PageServer`, until it is finished or Ctrl-C."""
+    """Print the link of a page and serve it, until the user finishes on the page or presses Ctrl-C. `server`: a
+    `PageServer`."""
     echo(f"Open this link in a browser on this machine; it works once: {server.link}", err=True)
     echo("Finish on the page, or press Ctrl-C here.", err=True)
     with suppress(KeyboardInterrupt):
         server.run()
 
 
-def replace_what_is_missing() -> None:
+def print_unknown_characters() -> None:
     """Make standard output and error print "?" for characters outside their encoding, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

@@ -1,7 +1,8 @@
-"""`compactor wrap` and `resume`: run a client through the proxy; compact a client's session into one that it resumes.
+"""`compactor wrap` and `resume`: compact the conversations of a coding agent's program (the client).
 
-`wrap` reports at the end how many tokens the proxy saved, the cost of planning, and the parts removed from the prompts.
-`resume` never overwrites a session.
+`wrap` runs the client through the proxy, and reports at the end how many tokens it saved, the cost of planning, and the
+parts removed from the prompts. `resume` compacts a saved session into a new one that the client can resume; it never
+overwrites a session.
 """
 
 from __future__ import annotations
@@ -49,11 +50,13 @@ if TYPE_CHECKING:
     from applier.session.planning import Planned
 
 MOST_RECEIPTS = 3
-"""Conversations whose receipts are shown, the last ones used: each takes a second for 100,000 tokens."""
+"""Number of conversations, the last used, of which `wrap` shows what was kept and removed. Each takes a second for
+100,000 tokens."""
 UNTOUCHED_SECONDS = 60
-"""Longest time between our event and the last change of the session's file for a session that was not resumed yet."""
-_LOOK_SECONDS = 0.05
-"""Pause between two looks whether the client has ended."""
+"""Number of seconds after `resume` wrote a session file up to which a change of the file is its own, so that the
+session counts as not resumed yet."""
+_POLL_SECONDS = 0.05
+"""Pause between two checks whether the client has ended."""
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -98,8 +101,8 @@ def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, 
 
 
 def _run(client: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run the client to its end; return its exit code, or 128 plus the signal that ended it. Ctrl-C reaches the client
-    alone. Other signals to this process are sent on to the client."""
+    """Run the command line `client` to its end; return its exit code, or 128 plus the number of the signal that ended
+    it. Ctrl-C reaches the client alone; other signals to this process are sent on to the client."""
     command, pending, running = [_program_of(client[0]), *client[1:]], list[int](), list[subprocess.Popen[bytes]]()
 
     def send_on(number: int, _frame: object) -> None:
@@ -116,7 +119,7 @@ def _run(client: Sequence[str], environment: Mapping[str, str]) -> int:
             running[0].send_signal(pending.pop())
         # not `wait()`: a signal just before it blocks would be sent on only after the client's end
         while (code := running[0].poll()) is None:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
     except OSError as error:
         raise click.ClickException(f"{client[0]}: {error.strerror}") from None
     finally:
@@ -126,19 +129,21 @@ def _run(client: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _program_of(name: str) -> str:
-    """Return the file of the program `name`; a bare name is looked up on PATH."""
+    """Return the path of the program `name`; a name without a folder is looked up on PATH. Raise an error if there is
+    no such program."""
     if os.path.dirname(name):
         if not os.path.exists(name):
             raise click.ClickException(f"{name}: No such file or directory")
         return name
-    place = program_file(name)
-    if not place:
+    path = program_file(name)
+    if not path:
         raise click.ClickException(f"{name}: no such program in PATH")
-    return place
+    return path
 
 
 def _report(proxy: ProxyServer, client: str) -> dict[str, Any]:
-    """Return the summary of a run as JSON data; ``bypassed`` is the client's name if no request came to the proxy."""
+    """Return what the proxy did during a run of `client`, as JSON data. ``bypassed`` is the client's name if it sent no
+    request to the proxy."""
     metrics, sessions = proxy.metrics, proxy.gateway.conversations.sessions()
     compacted = [session for session in sessions if session.state.compactions]
     return {
@@ -152,12 +157,13 @@ def _report(proxy: ProxyServer, client: str) -> dict[str, Any]:
         "removed_reasoning": int(metrics.value("removed_reasoning")),
         "planned": list(_planned(proxy.gateway.planned())),
         "rules_for_want_of_upstream": proxy.rules_for_want_of_upstream,
-        "compacted": [_compacted(session, with_receipt=session in compacted[-MOST_RECEIPTS:]) for session in compacted],
+        "compacted": [_session_data(one, with_receipt=one in compacted[-MOST_RECEIPTS:]) for one in compacted],
     }
 
 
-def _compacted(session: Session, *, with_receipt: bool) -> dict[str, Any]:
-    """Return id, key and sizes of a conversation; `with_receipt` also what its last compaction kept and removed."""
+def _session_data(session: Session, *, with_receipt: bool) -> dict[str, Any]:
+    """Return id, key and sizes of a conversation. `with_receipt`: True to add a text about what its last compaction
+    kept and removed."""
     state, receipt = session.state, ""
     with suppress(CompactorError):  # a plan of an earlier run has no messages
         receipt = in_sight(session.plan) if with_receipt and session.plan else ""
@@ -166,24 +172,24 @@ def _compacted(session: Session, *, with_receipt: bool) -> dict[str, Any]:
 
 
 def _planned(calls: Sequence[Planned]) -> Iterator[dict[str, Any]]:
-    """Yield for each planner the number of its plans and failures, its tokens and its dollars."""
-    for name in dict.fromkeys(one.planner for one in calls if one.planner != "none"):
-        calls_of_it = [one for one in calls if one.planner == name]
-        failures = [one.failure for one in calls_of_it if one.failure]
-        usage = sum((one.usage for one in calls_of_it), Usage())
+    """Yield the sums of `calls` for each planner (a model, or the rules): plans, failures, tokens, dollars."""
+    for name in dict.fromkeys(call.planner for call in calls if call.planner != "none"):
+        its_calls = [call for call in calls if call.planner == name]
+        failures = [call.failure for call in its_calls if call.failure]
+        usage = sum((call.usage for call in its_calls), Usage())
         yield {
             "planner": name,
-            "plans": len(calls_of_it) - len(failures),
+            "plans": len(its_calls) - len(failures),
             "input_tokens": usage.prompt_tokens,
             "output_tokens": usage.output_tokens,
-            "dollars": dollars(name, *(one.usage for one in calls_of_it)),
+            "dollars": dollars(name, *(call.usage for call in its_calls)),
             "failures": len(failures),
             "last_failure": failures[-1] if failures else "",
         }
 
 
 def _lines(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines that show a `report` to people."""
+    """Yield the lines that show the `report` of a run to the user."""
     sent, saved = report["prompt_tokens"], report["saved_tokens"]
     if report["bypassed"]:
         yield (
@@ -201,18 +207,18 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"{servers.NO_STORE}: {report['store_problem']}"
     if failed := report["failed_requests"]:
         yield f"{failed} requests were sent unchanged, because something failed here"
-    for one in report["planned"]:
-        tokens = f": {one['input_tokens']:,} tokens in, {one['output_tokens']:,} out" if one["input_tokens"] else ""
-        failed = f"; failed {_times(one['failures'])}: {one['last_failure']}" if one["failures"] else ""
-        yield f"planned by {one['planner']} {_times(one['plans'])}{money(one['dollars'], tokens)}{failed}"
+    for by in report["planned"]:
+        tokens = f": {by['input_tokens']:,} tokens in, {by['output_tokens']:,} out" if by["input_tokens"] else ""
+        failed = f"; failed {_times(by['failures'])}: {by['last_failure']}" if by["failures"] else ""
+        yield f"planned by {by['planner']} {_times(by['plans'])}{money(by['dollars'], tokens)}{failed}"
     if report["rules_for_want_of_upstream"]:
         yield "Chat completions: rules planned; --planner-model PROVIDER/MODEL names a model that plans"
-    for one in report["compacted"]:
+    for session in report["compacted"]:
         yield (
-            f"{one['messages']} messages, {one['tokens']:,} tokens of them in the last prompt: compactor log "
-            f"--session {one['session']}; compactor restore {one['history']}:t1"
+            f"{session['messages']} messages, {session['tokens']:,} tokens of them in the last prompt: compactor log "
+            f"--session {session['session']}; compactor restore {session['history']}:t1"
         )
-        yield from one["receipt"].splitlines()
+        yield from session["receipt"].splitlines()
 
 
 def _times(count: int) -> str:
@@ -245,43 +251,44 @@ def resume_command(
         known = " or ".join(form.title for form in CLIENTS)
         raise TranscriptError(f"{log}: expected a session log ({known}), found {read.format} messages")
     with working("planning…"):
-        sheet = reviewed(planned(read, log, **how), read.messages)
+        review = reviewed(planned(read, log, **how), read.messages)
     session_id, now = str(uuid4()), datetime.now(UTC)
     name = client.log_name(session_id, now)
     in_place = client.log_folder(read.working_folder, now, os.environ) / name
     place = in_place if in_client else output or log.absolute().parent / name
-    written = sheet.changes and not dry_run
+    written = review.changes and not dry_run
     if written:
         if place.exists():
             raise SettingsError(f"{place}: exists, and a session is never overwritten: name a new file")
         make_folder(place.parent)
-        write_view(sheet, read, place, store, session_id)
-    typed = _resume_command(client, read.working_folder, session_id, place, in_place)
+        write_view(review, read, place, store, session_id)
+    command = _resume_command(client, read.working_folder, session_id, place, in_place)
     if as_json:
-        new = {"session": str(log), "written": written, "session_id": session_id, "file": str(place), "resume": typed}
-        print_json({**sheet.to_json(), **new})
+        new = {"session": str(log), "written": written, "session_id": session_id, "file": str(place), "resume": command}
+        print_json({**review.to_json(), **new})
         return
-    before, after = sheet.plan.history.tokens, sheet.plan.estimated_tokens
-    if not sheet.changes:
+    before, after = review.plan.history.tokens, review.plan.estimated_tokens
+    if not review.changes:
         echo(f"Nothing to compact: all {before:,} tokens stay. No session was written.")
     elif dry_run:
         echo(f"{before:,} tokens would become {after:,}, in {place}")
     else:
-        originals = f"{history_key(sheet.plan.history.digest)}:t1, t2, …"
-        lines = (f"{before:,} tokens became {after:,}, in {place}", in_sight(sheet.plan), f"Go on there:  {typed}")
+        originals = f"{history_key(review.plan.history.digest)}:t1, t2, …"
+        lines = (f"{before:,} tokens became {after:,}, in {place}", in_sight(review.plan), f"Go on there:  {command}")
         echo("\n".join(filter(None, lines)))
         echo(f"Originals:    compactor restore {originals}; the old session is as it was")
 
 
 def _log_of(session: str, store: str | None) -> Path:
-    """Return the log that `session` means: a path, an id, or ``last`` for the newest log of this folder. For ``last``,
-    logs that this command wrote and nobody resumed are left out; the store lists them."""
+    """Return the session log that the argument `session` names: by a path, an id, or ``last`` for the newest log of
+    this folder. For ``last``, logs that `resume` itself wrote and nobody resumed are left out, by the events in the
+    store."""
     if Path(session).is_file():
         return Path(session)
     folder = os.getcwd() if session == "last" else ""
     logs = [log for client in CLIENTS for log in client.logs(folder, os.environ)]
     if folder:
-        written = _written(store)
+        written = _times_of_writing(store)
         logs = [log for log in logs if log.stat().st_mtime - written.get(_id_of(log), -inf) > UNTOUCHED_SECONDS]
     matches = [log for log in logs if folder or _id_of(log) == session]
     if not matches:
@@ -294,8 +301,8 @@ def _id_of(log: Path) -> str:
     return log.stem[-36:]
 
 
-def _written(store: str | None) -> dict[str, float]:
-    """Return the times at which this command wrote sessions, by their ids; empty without a store."""
+def _times_of_writing(store: str | None) -> dict[str, float]:
+    """Return the times at which `resume` wrote sessions, by the session's id; empty if there is no store."""
     try:
         with existing_store(store) as opened:
             events = opened.events()
@@ -305,16 +312,17 @@ def _written(store: str | None) -> dict[str, float]:
 
 
 def _resume_command(client: Client, folder: str, session_id: str, place: Path, in_place: Path) -> str:
-    """Return the shell command that continues a session in its `folder`.
+    """Return the shell command by which the user resumes a session in its `folder`.
 
-    If the client does not look for sessions at `place`, the command first copies the session's file to `in_place`.
+    If the client does not find a session file at `place`, where it was written, the command first copies it to
+    `in_place`, where the client looks.
     """
     steps = [client.resume_command(session_id)]
     if folder:
         steps.insert(0, f"cd {shlex.quote(folder)}")
     if not client.finds(place, in_place):
-        goal = in_place.parent
-        is_home = goal.is_relative_to(Path.home())
-        target = f"~/{shlex.quote(str(goal.relative_to(Path.home())))}" if is_home else shlex.quote(str(goal))
+        parent = in_place.parent
+        is_in_home = parent.is_relative_to(Path.home())
+        target = f"~/{shlex.quote(str(parent.relative_to(Path.home())))}" if is_in_home else shlex.quote(str(parent))
         steps.insert(0, f"mkdir -p {target} && cp {shlex.quote(str(place))} {target}/{in_place.name}")
     return " && ".join(steps)

@@ -1,7 +1,7 @@
-"""`compactor install`, `uninstall`, `status`: put our plugin where a client loads it, remove it, and check it.
+"""`compactor install`, `uninstall`, `status`: add this project's plugin to a coding agent, remove it, and check it.
 
-Changes are shown first. The folder is complete or absent, and the next install repairs an interrupted one. No setting
-of the client is changed.
+Changes are shown first. The plugin's folder is complete or absent, and the next install repairs an interrupted one. No
+setting of the agent's program (the client) is changed.
 """
 
 from __future__ import annotations
@@ -59,30 +59,31 @@ QUIET = dict.fromkeys(
     ),
     "1",
 )
-"""Environment variables with which a client answers a question and does nothing else."""
+"""Environment variables that keep a client from updates and network traffic while it answers a question."""
 ANSWER_SECONDS = 60
-"""Longest time for a client's own command."""
+"""Longest time for a command of the client, such as ``claude --version``."""
 TRUST = "Codex asks before it runs a new hook: type /hooks in Codex once, and trust the one of compactor."
+"""Message after the installation for Codex."""
 
 _client = click.argument("client", type=click.Choice([*CLIENTS]))
 
 
 class ClientProgram(NamedTuple):
-    """Installed program of a client."""
+    """Coding agent's program on this machine, such as ``claude``."""
 
     path: str
     """Path of the program; empty if it is not installed."""
     version: str
-    """Version that the program prints."""
+    """Text that the program prints for ``--version``."""
 
 
 class SettingsFile(NamedTuple):
-    """Settings file of Claude Code."""
+    """Settings file of Claude Code, in which a setting may switch the plugin off."""
 
     path: str
     content: dict[str, Any]
     is_managed: bool
-    """True if a company or the provider writes the file, so that a person cannot change it."""
+    """True if a company or the provider writes the file, so that the person cannot change it."""
 
 
 @click.command
@@ -99,14 +100,14 @@ def install_command(client: str, store: str | None, dry_run: bool, yes: bool, as
     adds it. It runs this installation of compactor by its absolute path.
     """
     folder = CLIENTS[client].folder(os.environ)
-    present = _present(client, folder)
+    present = _present_files(client, folder)
     _, environment = program_of(present)  # an update keeps the store of the last install
     if store:
         environment = {STORE_VARIABLE: store_anywhere(store)}
     wanted = plugin_files(program("mod"), environment, client)
     changes = [*_changes(present, wanted)]
-    shown = "\n".join([f"{folder}:", *(f"  {line}" for line in changes or ["nothing to change"])])
-    if _agreed(folder, changes, shown, dry_run=dry_run, yes=yes, as_json=as_json):
+    preview = "\n".join([f"{folder}:", *(f"  {line}" for line in changes or ["nothing to change"])])
+    if _ask(folder, changes, preview, dry_run=dry_run, yes=yes, as_json=as_json):
         make_folder(folder.parent)
         _clear_parts(folder)
         if present:
@@ -128,20 +129,20 @@ def install_command(client: str, store: str | None, dry_run: bool, yes: bool, as
 def uninstall_command(client: str, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Remove what `install` wrote; the store stays."""
     folder = CLIENTS[client].folder(os.environ)
-    present = _present(client, folder)
+    present = _present_files(client, folder)
     _, environment = program_of(present)
     store = store_place(environment.get(STORE_VARIABLE))
     changes = [f"- {path}" for path in present]
     if not changes and folder.is_dir():
         changes = [f"- {folder}"]
-    shown = f"{folder}: {'is removed' if changes else 'is not there: nothing to change'}"
-    if _agreed(folder, changes, shown, dry_run=dry_run, yes=yes, as_json=as_json):
+    preview = f"{folder}: {'is removed' if changes else 'is not there: nothing to change'}"
+    if _ask(folder, changes, preview, dry_run=dry_run, yes=yes, as_json=as_json):
         _run_client(client, folder, CLIENTS[client].forgets)
         _remove(folder, has_entry=ENTRY in present)
         if not as_json:
             echo("Uninstalled: running sessions keep it until they end.")
     if not as_json and ("://" in store or Path(store).exists()):
-        echo(_shown(f"The store stays: {store}; `compactor store forget` deletes from it"))
+        echo(_with_tilde(f"The store stays: {store}; `compactor store forget` deletes from it"))
 
 
 @click.command
@@ -153,34 +154,35 @@ def status_command(client: str, as_json: bool) -> int:
     Exits with 1 if there is a problem. Settings of the project are those of the working folder.
     """
     folder = CLIENTS[client].folder(os.environ)
-    present = _present(client, folder)
+    present = _present_files(client, folder)
     argv, environment = program_of(present)
-    own = _client_program(client)
-    problems = [*_problems(client, folder, plugin_files(argv, environment, client), own)]
+    agent = _client_program(client)
+    problems = [*_problems(client, folder, plugin_files(argv, environment, client), agent)]
     last = _last_event(CLIENTS[client].title, environment.get(STORE_VARIABLE)) if present else ""
     store = store_place(environment.get(STORE_VARIABLE))
     if as_json:
-        status = {"client": own.path, "version": own.version, "folder": str(folder), "installed": bool(present)}
+        status = {"client": agent.path, "version": agent.version, "folder": str(folder), "installed": bool(present)}
         status |= {"program": argv, "store": store, "last": last}
-        print_json({**status, "problems": [asdict(one) for one in problems]})
+        print_json({**status, "problems": [asdict(problem) for problem in problems]})
     else:
-        rows = {"client": f"{own.version} ({own.path})" if own.path else "", "plugin": str(folder) if present else ""}
-        rows |= {"program": shlex.join(argv), "store": store if present else "", "last": last}
-        echo(_shown("".join(f"{name + ':':<9}{value}\n" for name, value in rows.items() if value)), nl=False)
+        rows = {"client": f"{agent.version} ({agent.path})" if agent.path else ""}
+        rows |= {"plugin": str(folder) if present else "", "program": shlex.join(argv)}
+        rows |= {"store": store if present else "", "last": last}
+        echo(_with_tilde("".join(f"{name + ':':<9}{value}\n" for name, value in rows.items() if value)), nl=False)
         _print_problems(problems)
     return 1 if problems else 0
 
 
 def _run_client(client: str, folder: Path, commands: Sequence[str]) -> None:
-    """Run `commands` of the client itself, about the plugin in `folder`. Their failure is no error here: `status`
-    reports it."""
-    place = program_file(CLIENTS[client].command)
-    for command in commands if place else ():
-        _ran([place, *(word.format(folder=folder) for word in command.split())])
+    """Run `commands` of the client, by which it adds or removes the plugin in `folder`. A failure is ignored here,
+    because `status` reports it."""
+    path = program_file(CLIENTS[client].command)
+    for command in commands if path else ():
+        _run([path, *(word.format(folder=folder) for word in command.split())])
 
 
 def _last_event(client: str, name: str | None) -> str:
-    """Return time and message of the last event of the client's plugin in the store `name`; empty without one."""
+    """Return time and message of the last thing that the plugin of `client` did, by the store `name`; empty if none."""
     with suppress(CompactorError), existing_store(name) as store:
         for event in reversed(store.events()):
             if event["kind"] == "mod" and event.get("client") == client:
@@ -189,30 +191,31 @@ def _last_event(client: str, name: str | None) -> str:
 
 
 def _print_problems(problems: list[Problem]) -> None:
-    lines = [f"✗ {one_line(one.what)}\n  → {one.cure}" for one in problems]
-    echo(_shown("\n".join(lines or ["No problem found."])))
+    lines = [f"✗ {one_line(problem.what)}\n  → {problem.cure}" for problem in problems]
+    echo(_with_tilde("\n".join(lines or ["No problem found."])))
 
 
-def _shown(text: str) -> str:
-    """Return `text` with the home folder as ``~``."""
+def _with_tilde(text: str) -> str:
+    """Return `text` with ``~`` in place of the path of the home folder."""
     return text.replace(f"{Path.home()}{os.sep}", f"~{os.sep}")
 
 
-def _agreed(folder: Path, changes: list[str], shown: str, *, dry_run: bool, yes: bool, as_json: bool) -> bool:
-    """Print the `changes` of `folder`, as JSON or as the text `shown`; return True if the user agrees to make them."""
+def _ask(folder: Path, changes: list[str], preview: str, *, dry_run: bool, yes: bool, as_json: bool) -> bool:
+    """Print the `changes` of `folder`, as JSON or as the text `preview`. Return True if the user agrees to them."""
     write = bool(changes) and not dry_run
     if as_json:
         print_json({"folder": str(folder), "changes": changes, "written": write})
     else:
-        echo(_shown(shown))
+        echo(_with_tilde(preview))
     return write and agreed(yes=yes, as_json=as_json)
 
 
-def _present(client: str, folder: Path) -> dict[str, bytes]:
-    """Return the content of the plugin's files by path: those in `folder`, and the file beside it that loads it.
+def _present_files(client: str, folder: Path) -> dict[str, bytes]:
+    """Return the content of the installed plugin's files by path: those in `folder`, and the file next to it by which
+    some clients load it. Empty if the plugin is not installed.
 
     Raises:
-        SettingsError: something else than our plugin is there.
+        SettingsError: Something else than this project's plugin is there.
     """
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise SettingsError(f"{folder}: not a folder of ours: move it away")
@@ -221,16 +224,17 @@ def _present(client: str, folder: Path) -> dict[str, bytes]:
     # an extension of the person's own may have files of the same names
     if not is_ours(present, plugin_files([], {}) if client == CLAUDE_CODE else ()):
         raise SettingsError(f"{folder}: not ours: move it away")
-    entry, ours = folder.parent / f"{PLUGIN_NAME}.js", plugin_files([], {}, client).get(ENTRY)
-    if ours is not None and entry.exists():
-        if entry.read_bytes() != ours:
+    entry, entry_content = folder.parent / f"{PLUGIN_NAME}.js", plugin_files([], {}, client).get(ENTRY)
+    if entry_content is not None and entry.exists():
+        if entry.read_bytes() != entry_content:
             raise SettingsError(f"{entry}: not ours: move it away")
-        present[ENTRY] = ours
+        present[ENTRY] = entry_content
     return present
 
 
 def _changes(present: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> Iterator[str]:
-    """Yield a line for each file that is added (+), changed (~) or removed (-) to get from `present` to `wanted`."""
+    """Yield a line for each file that an installation adds (+), changes (~) or removes (-). `present`, `wanted`: the
+    contents of the plugin's files, now and after it."""
     for path in sorted({*present, *wanted}):
         if path not in wanted:
             yield f"- {path}"
@@ -241,7 +245,8 @@ def _changes(present: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> Itera
 
 
 def _remove(folder: Path, *, has_entry: bool) -> None:
-    """Remove the file that loads `folder`, if `has_entry`; then `folder` in one step; then its parent, if empty."""
+    """Remove the plugin: the file that loads it (if `has_entry`), then `folder` in one step, so that it is never there
+    in part, then the parent folder if it is empty."""
     _clear_parts(folder)
     if has_entry:
         (folder / ENTRY).unlink(missing_ok=True)
@@ -254,50 +259,50 @@ def _remove(folder: Path, *, has_entry: bool) -> None:
 
 
 def _clear_parts(folder: Path) -> None:
-    """Remove the temporary folders that interrupted runs left next to `folder`."""
-    for left in folder.parent.glob(f"{PART}*"):
-        shutil.rmtree(left, ignore_errors=True)
+    """Remove the temporary folders that interrupted runs left next to the plugin's `folder`."""
+    for leftover in folder.parent.glob(f"{PART}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _problems(client: str, folder: Path, wanted: Mapping[str, bytes], own: ClientProgram) -> Iterator[Problem]:
-    """Yield every reason why the plugin in `folder` does not work. `wanted` are the plugin's files as this version
-    writes them. `own` is the client's program."""
-    again = f"compactor install {client}"
-    present, about = _present(client, folder), CLIENTS[client]
-    if not own.path:
+def _problems(client: str, folder: Path, wanted: Mapping[str, bytes], agent: ClientProgram) -> Iterator[Problem]:
+    """Yield every reason why the plugin in `folder` does not work in `client`, with its cure. `wanted`: the plugin's
+    files as this version writes them. `agent`: the client's program."""
+    reinstall = f"compactor install {client}"
+    present, about = _present_files(client, folder), CLIENTS[client]
+    if not agent.path:
         yield Problem(f"no `{about.command}` is on the PATH", f"install {about.title}, or add its folder to PATH")
-    elif problem := version_problem(about, own.version):
+    elif problem := version_problem(about, agent.version):
         yield problem
     if not present:
-        yield Problem(f"the plugin is not installed: {folder} is empty", again)
+        yield Problem(f"the plugin is not installed: {folder} is empty", reinstall)
         return
     if present != wanted:
-        yield Problem("the plugin is of another version, or was changed or damaged", again)
+        yield Problem("the plugin is of another version, or was changed or damaged", reinstall)
     argv, _ = program_of(present)
-    yield from _program_problems(argv, again)
+    yield from _program_problems(argv, reinstall)
     if client == CODEX and find_spec("mcp") is None:
         yield Problem("the agent's tools need the extra mcp", "pip install 'relevance-compactor[mcp]'")
-    if client == CODEX and own.path:
-        listing = _printed_json([own.path, "plugin", "list", "--json"])
+    if client == CODEX and agent.path:
+        listing = _printed_json([agent.path, "plugin", "list", "--json"])
         yield from codex_problems(listing if isinstance(listing, dict) else {}, str(folder))
     if client == CLAUDE_CODE:
         for file in _settings_files():
             yield from settings_problems(file.path, file.content, managed=file.is_managed)
-        yield from _claude_code_problems(own.path, folder) if own.path else ()
+        yield from _claude_code_problems(agent.path, folder) if agent.path else ()
 
 
-def _program_problems(argv: list[str], again: str) -> Iterator[Problem]:
-    """Yield the problem of the command line `argv` that the plugin runs, if there is one; `again` repairs it."""
+def _program_problems(argv: list[str], cure: str) -> Iterator[Problem]:
+    """Yield a problem, with this `cure`, if the command line `argv` that the plugin runs does not work."""
     interpreter = Path(argv[0]) if argv else Path()
     if not interpreter.is_absolute() or not interpreter.is_file():
-        yield Problem(f"the plugin's interpreter is gone: {interpreter}", again)
-    elif (done := _ran([*argv[:-1], "--version"])) is None or done.returncode:
+        yield Problem(f"the plugin's interpreter is gone: {interpreter}", cure)
+    elif (done := _run([*argv[:-1], "--version"])) is None or done.returncode:
         error = one_line(done.stderr)[-200:] if done else "it does not answer"
-        yield Problem(f"the plugin's program fails: {error}", again)
+        yield Problem(f"the plugin's program fails: {error}", cure)
 
 
 def _claude_code_problems(path: str, folder: Path) -> Iterator[Problem]:
-    """Yield the problems that Claude Code, the program at `path`, reports about our plugin in `folder`."""
+    """Yield the problems that Claude Code, the program at `path`, reports about the plugin in `folder`."""
     listing = _printed_json([path, "plugin", "list", "--json"])
     checked = _printed_json([path, "plugin", "validate", str(folder), "--json"])
     if not isinstance(listing, list) or not isinstance(checked, dict):
@@ -308,8 +313,8 @@ def _claude_code_problems(path: str, folder: Path) -> Iterator[Problem]:
 
 
 def _printed_json(command: list[str]) -> object:
-    """Return the JSON that a program prints; None if it prints none."""
-    done = _ran(command)
+    """Run `command` and return the JSON that it prints; None if it fails or prints no JSON."""
+    done = _run(command)
     try:
         return json.loads(done.stdout) if done else None
     except (ValueError, RecursionError):
@@ -317,7 +322,7 @@ def _printed_json(command: list[str]) -> object:
 
 
 def _settings_files() -> Iterator[SettingsFile]:
-    """Yield the settings files of Claude Code that exist: the person's, the working folder's, and the managed ones."""
+    """Yield Claude Code's settings files that exist: the person's, those of the working folder, and managed ones."""
     machine = {"darwin": "/Library/Application Support/ClaudeCode", "win32": "C:\\Program Files\\ClaudeCode"}
     managed = Path(machine.get(sys.platform, "/etc/claude-code"))
     persons, remote = (config_folder(os.environ) / name for name in ("settings.json", "remote-settings.json"))
@@ -331,15 +336,15 @@ def _settings_files() -> Iterator[SettingsFile]:
 
 
 def _client_program(client: str) -> ClientProgram:
-    """Return the client's program, and the version that it prints."""
+    """Find the client's program on this machine, and ask it for its version."""
     path = program_file(CLIENTS[client].command)
-    done = _ran([path, "--version"]) if path else None
+    done = _run([path, "--version"]) if path else None
     # Pi 0.74 prints it on standard error
     return ClientProgram(path, one_line(done.stdout.strip() or done.stderr) if done else "")
 
 
-def _ran(command: list[str]) -> subprocess.CompletedProcess[str] | None:
-    """Run a program without input; return None if it cannot be run, or takes too long."""
+def _run(command: list[str]) -> subprocess.CompletedProcess[str] | None:
+    """Run `command` without input and return its output; None if it cannot be run, or takes too long."""
     try:
         return subprocess.run(
             command,

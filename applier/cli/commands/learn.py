@@ -1,8 +1,8 @@
-"""`compactor learn` and `commits`: lessons of a project's finished conversations, and the commits they made.
+"""`compactor learn` and `commits`: propose lessons from a project's finished conversations, and list their commits.
 
-Reads those conversations of a store or of client logs that worked in the project's folders and are over. If the folder
-of a conversation is unknown, the paths in it decide. A conversation that is not read becomes a line of the report.
-Writes the project's files only after a yes, and asks a model only within the cap.
+Conversations are read from the store or from agents' session logs, if they worked in the project's folders and are
+over. If the folder of one is unknown, the paths in it decide. A conversation that is left out becomes a line of the
+report. The project's files are written only after a yes, and a model is asked only within the cap.
 """
 
 from __future__ import annotations
@@ -41,46 +41,48 @@ from planner.reading.messages import History, read_history
 from planner.settings import PlannerName
 
 OPEN_SECONDS = 3_600.0
-"""Age below which a conversation counts as unfinished."""
+"""Seconds since the last words of a conversation, below which it counts as unfinished."""
 MANY = 32
-"""Number of files from which several processes pay."""
+"""Number of conversations from which it pays to read them in several processes."""
 TOKENS_A_CHARACTER = 0.3
-"""Tokens a character, for the cost before counting."""
+"""Rough tokens per character, to estimate costs without counting."""
 
 
 @dataclass(frozen=True)
 class Unread:
-    """Conversation that is not read, and the reason."""
+    """Conversation from which no lessons are read, and the reason."""
 
     name: str
     why: str
     bad: bool = False
-    """True if the conversation could not be read; False if it is left out on purpose."""
+    """True if reading failed; False if the conversation is left out on purpose."""
 
 
 def conversations_in(logs: Sequence[Path], projects: Sequence[str], now: float) -> list[FinishedConversation | Unread]:
-    """Return the conversations in the files and folders `logs`, without those that another one continues. One is
-    `Unread` if it worked in none of the folders `projects`, if its last words are less than an hour old at the time
-    `now`, or if it cannot be read."""
-    paths, work = transcript_files(logs), partial(_logged, projects=projects)
-    pairs = in_processes(work, paths, all_cores()) if len(paths) >= MANY else ((path, work(path)) for path in paths)
-    found = {path: one or Unread(path.name, "the process that read it died", bad=True) for path, one in pairs}
-    return _finished([found[path] for path in paths], now)
+    """Return the conversations in the session logs `logs` (files and folders), except those that another one continues.
+
+    A conversation is returned as `Unread` if it worked in none of the folders `projects`, if its last words are less
+    than an hour old at the time `now`, or if it cannot be read.
+    """
+    paths, read = transcript_files(logs), partial(_from_log, projects=projects)
+    pairs = in_processes(read, paths, all_cores()) if len(paths) >= MANY else ((path, read(path)) for path in paths)
+    by_path = {path: found or Unread(path.name, "the process that read it died", bad=True) for path, found in pairs}
+    return _finished([by_path[path] for path in paths], now)
 
 
 def stored_conversations(store: Store, projects: Sequence[str], now: float) -> list[FinishedConversation | Unread]:
     """Return the conversations in `store`, chosen in the same way as by `conversations_in`."""
-    return _finished([_stored(store, history.key, projects) for history in store.histories()], now)
+    return _finished([_from_store(store, history.key, projects) for history in store.histories()], now)
 
 
-def _logged(path: Path, projects: Sequence[str]) -> FinishedConversation | Unread:
+def _from_log(path: Path, projects: Sequence[str]) -> FinishedConversation | Unread:
     """Return the conversation in the log at `path`; `Unread` if it worked in none of the folders `projects`."""
     try:
         read = read_transcript(path)
-        history, end = read_history(read.messages), _end(read)
+        history, end = read_history(read.messages), _end_time(read)
         name = re.sub(r"[^\w.-]+", "-", path.stem)  # the lines of the project's files contain the name
-        here = _conversation(name, history, end, partial(_load, path))
-        return _elsewhere(path.name, read.working_folder or _root(history), projects) or here
+        conversation = _conversation(name, history, end, partial(_load, path))
+        return _if_elsewhere(path.name, read.working_folder or _shared_folder(history), projects) or conversation
     except (CompactorError, OSError) as error:
         return Unread(path.name, str(error), bad=True)
 
@@ -89,46 +91,49 @@ def _load(path: Path) -> History:
     return read_history(read_transcript(path).messages)
 
 
-def _stored(store: Store, key: str, projects: Sequence[str]) -> FinishedConversation | Unread:
+def _from_store(store: Store, key: str, projects: Sequence[str]) -> FinishedConversation | Unread:
     """Return the stored conversation `key`; `Unread` if it worked in none of the folders `projects`."""
     folder, end = store.origin(key)
-    if folder and (elsewhere := _elsewhere(key, folder, projects)):
+    if folder and (elsewhere := _if_elsewhere(key, folder, projects)):
         return elsewhere
     try:
         history = store.load_history(key)
     except CompactorError as error:
         return Unread(key, str(error), bad=True)
-    here = _conversation(key, history, end, partial(store.load_history, key))
-    return _elsewhere(key, folder or _root(history), projects) or here
+    conversation = _conversation(key, history, end, partial(store.load_history, key))
+    return _if_elsewhere(key, folder or _shared_folder(history), projects) or conversation
 
 
 def _conversation(name: str, history: History, end: float, load: Callable[[], History]) -> FinishedConversation:
-    """Return a conversation that ended at the time `end` (0: unknown); `load` reads its history again when needed."""
+    """Return the data of a conversation that ended at the time `end` (0: unknown), without its messages, to save
+    memory; `load` reads these again when they are needed."""
     tokens = int(TOKENS_A_CHARACTER * sum(len(str(message["content"])) for message in history.messages))
     return FinishedConversation(name, tuple(history.digests), history.digest, tokens, end, day(end), load)
 
 
-def _root(history: History) -> str:
-    """Return the folder that the paths of a conversation share."""
+def _shared_folder(history: History) -> str:
+    """Return the folder that contains the paths in a conversation, as a guess at where it worked."""
     return analyze(history.messages).evidence.root
 
 
-def _elsewhere(name: str, place: str, projects: Sequence[str]) -> Unread | None:
-    """Return None if the folder `place` is in one of `projects`; else the conversation `name` as `Unread`."""
-    if any(is_within(place, project) for project in projects):
+def _if_elsewhere(name: str, folder: str, projects: Sequence[str]) -> Unread | None:
+    """Return the conversation `name` as `Unread` if its `folder` is in none of `projects`, so that its lessons do not
+    concern them; else None."""
+    if any(is_within(folder, project) for project in projects):
         return None
-    return Unread(name, f"worked in {place}" if place else "do not name a folder")
+    return Unread(name, f"worked in {folder}" if folder else "do not name a folder")
 
 
-def _finished(every: Sequence[FinishedConversation | Unread], now: float) -> list[FinishedConversation | Unread]:
-    """Return `every` conversation, without those that another one continues, each with a name of its own. One whose
-    last words are less than `OPEN_SECONDS` old at the time `now` is returned as `Unread`."""
-    in_order = sorted((one for one in every if isinstance(one, FinishedConversation)), key=lambda one: one.digests)
+def _finished(found: Sequence[FinishedConversation | Unread], now: float) -> list[FinishedConversation | Unread]:
+    """Return `found` without conversations that another one continues, and with different names. A conversation with
+    words less than `OPEN_SECONDS` old at the time `now` is returned as `Unread`."""
+    readable = [conversation for conversation in found if isinstance(conversation, FinishedConversation)]
+    in_order = sorted(readable, key=lambda conversation: conversation.digests)
     # in this order, a continuation comes directly after the conversation that it continues
     continued = {id(one) for one, after in pairwise(in_order) if after.digests[: len(one.digests)] == one.digests}
     names: set[str] = set()
     finished: list[FinishedConversation | Unread] = []
-    for one in every:
+    for one in found:
         if isinstance(one, Unread):
             finished.append(one)
         elif now - one.time < OPEN_SECONDS:
@@ -139,8 +144,8 @@ def _finished(every: Sequence[FinishedConversation | Unread], now: float) -> lis
     return finished
 
 
-def _end(read: Transcript) -> float:
-    """Return the time of a log's last line; 0 if unknown."""
+def _end_time(read: Transcript) -> float:
+    """Return the time of the last line with a time in a session log, in seconds since the epoch; 0 if unknown."""
     for line in reversed(read.source.get("log", {}).values()):
         try:
             return datetime.fromisoformat(str(line.get("timestamp"))).timestamp()
@@ -183,7 +188,7 @@ def learn_command(
     logs: Sequence[Path],
     also: Sequence[str],
     cap: float,
-    **asked: Any,
+    **reader_options: Any,
 ) -> None:
     """Propose lessons from finished conversations for later ones.
 
@@ -202,9 +207,9 @@ def learn_command(
             keys = {line: digest_of(line)[:16] for line in files.lines(texts)}
         else:
             places = [str(project), *also]
-            every = conversations_in(logs, places, now) if logs else stored_conversations(memory.store, places, now)
-            reader = stack.enter_context(open_reader(**asked))
-            report, lines = _read_all(every, learned, reader, cap, apart=bool(logs))
+            found = conversations_in(logs, places, now) if logs else stored_conversations(memory.store, places, now)
+            reader = stack.enter_context(open_reader(**reader_options))
+            report, lines = _read_all(found, learned, reader, cap, in_parallel=bool(logs))
             report["lines"] = [line.line for line in lines]
             keys = {line.line: line.key for line in lines}
             changes = learned.merged(texts, lines)
@@ -221,67 +226,71 @@ def learn_command(
 
 @dataclass(frozen=True)
 class _Learned:
-    """Lessons of a project, and the files for them."""
+    """Lessons of a project (in the store), and the files of the project into which they are written as lines."""
 
     memory: Memory
     files: LearnedFiles
     today: date
 
     def unwritten(self) -> list[ProposedLine]:
-        """Return the lines to propose, without those that the project's instructions contain word for word."""
+        """Return the lines to propose to the user, except those that the project's instructions already contain."""
         return self.files.unwritten(proposed_lines(self.memory.heard, self.today))
 
     def merged(self, texts: Mapping[str, str], lines: Sequence[ProposedLine]) -> dict[str, str]:
-        """Return the `texts` of the files, by name, with these `lines` merged in."""
+        """Return the `texts` of the project's files, by name, with these `lines` merged in."""
         return self.files.merged(texts, lines, self.memory.approved, self.today)
 
     def write(self, texts: Mapping[str, str], changes: Mapping[str, str], approved: Mapping[str, str]) -> None:
-        """Write the files whose text in `changes` is not that in `texts`, and record approved and removed lines.
-        `approved` has the digest of each approved line by its key."""
+        """Write each file whose old text in `texts` differs from the new one in `changes`, and record in the store
+        which lines the user approved and which ended. `approved`: the digest of each approved line by its key."""
         for name in (name for name in changes if changes[name] != texts[name]):
             make_folder((self.files.project / name).parent)
             write_unchanged(self.files.project / name, changes[name], sha256(texts[name].encode()).hexdigest())
-        gone = {*self.files.lines(texts)}.difference(self.files.lines(changes))
-        self.memory.approve(approved, ended=set(map(digest_of, gone)))
+        removed = {*self.files.lines(texts)}.difference(self.files.lines(changes))
+        self.memory.approve(approved, ended=set(map(digest_of, removed)))
 
 
 def _print(report: Mapping[str, Any]) -> None:
-    """Print the report's lines, and its problems on standard error."""
+    """Print the report of a reading, and its problems on standard error."""
     for line in _report_lines(report) if "unread" in report else ():
         echo(line)
-    bad = [f"{one['name']}: {shorten(one['why'], SHOWN_CHARACTERS)}" for one in report.get("unread", ()) if one["bad"]]
-    for problem in (*report.get("problems", ()), *bad):
+    failed = (unread for unread in report.get("unread", ()) if unread["bad"])
+    failures = [f"{unread['name']}: {shorten(unread['why'], SHOWN_CHARACTERS)}" for unread in failed]
+    for problem in (*report.get("problems", ()), *failures):
         echo(f"compactor: {problem}", err=True)
 
 
 def _report_lines(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how many conversations were read, how many were left out and why, and a hint if there was none."""
+    """Yield lines about how many conversations were read, how many were left out and why; a hint if none was read."""
     count = report["conversations"]
     read = f"read now: {report['read_now']}, by {report['reader']}"
     yield f"{count} finished {'conversation' if count == 1 else 'conversations'} of this project; {read}"
-    others = Counter(one["why"] for one in report["unread"] if not one["bad"])
-    yield from (f"left out: {number} that {why}" for why, number in others.most_common())
-    if not count and any(why.startswith("worked in") for why in others):
+    reasons = Counter(unread["why"] for unread in report["unread"] if not unread["bad"])
+    yield from (f"left out: {number} that {why}" for why, number in reasons.most_common())
+    if not count and any(why.startswith("worked in") for why in reasons):
         yield "If one of these folders was this project, name it with --also."
-    elif not (count or others):
+    elif not (count or reasons):
         yield "Name logs of a client, such as ~/.claude/projects or ~/.codex/sessions."
 
 
 def _store(name: str | None, *, dry_run: bool) -> AbstractContextManager[Store]:
-    """Return the store; for a dry run without one, a temporary store."""
+    """Open the store `name`. For a dry run without an existing store, open a temporary one, so that none is made."""
     file = store_file(name)
     is_missing = file is not None and not file.exists()
     return temporary_store() if dry_run and is_missing else open_store(name)
 
 
 def _read_all(
-    every: Sequence[FinishedConversation | Unread], learned: _Learned, reader: Reader, cap: float, *, apart: bool
+    found: Sequence[FinishedConversation | Unread], learned: _Learned, reader: Reader, cap: float, *, in_parallel: bool
 ) -> tuple[dict[str, Any], list[ProposedLine]]:
-    """Read new conversations, and have a model, if the reader has one, review their lessons. Return a report and the
-    lines to propose. Work that may cost more than `cap` dollars is an error before it begins. With `apart`, many
-    conversations are read in several processes."""
-    memory, readable = learned.memory, [one for one in every if isinstance(one, FinishedConversation)]
-    due = [one for one in readable if not memory.is_read(one, reader.name)]
+    """Read the conversations that were not read before, and have the reader's model, if it has one, review their
+    lessons. Return a report (its keys are those of ``--json``) and the lines to propose.
+
+    Work that may cost more than `cap` dollars is refused before it begins. `in_parallel`: True to use several
+    processes for many conversations.
+    """
+    memory, readable = learned.memory, [one for one in found if isinstance(one, FinishedConversation)]
+    due = [conversation for conversation in readable if not memory.is_read(conversation, reader.name)]
     if reader.model is not None:
         dollars = reader.estimated_cost(due, memory.review, len(memory.review.unseen(learned.unwritten())))
         options.check_cap(f"{len(due)} conversations, and a review of their lessons,", reader.name, dollars, cap)
@@ -289,8 +298,8 @@ def _read_all(
             what = f"{len(due)} conversations to read, and their lessons to review"
             echo(f"{what}, with {reader.name}: at most {money(dollars)}", err=True)
     report: dict[str, Any] = {"conversations": len(readable), "read_now": 0, "reader": reader.name, "dollars": 0.0}
-    report |= {"problems": [], "unread": [vars(one) for one in every if isinstance(one, Unread)]}
-    _read_due(due, _one_by_one(due, reader, apart=apart), memory, reader, cap, report)
+    report |= {"problems": [], "unread": [vars(unread) for unread in found if isinstance(unread, Unread)]}
+    _store_readings(due, _readings(due, reader, in_parallel=in_parallel), memory, reader, cap, report)
     lines = learned.unwritten()
     if reader.model is not None:
         _review_lines(lines, memory, reader, cap, report)
@@ -300,8 +309,8 @@ def _read_all(
 def _review_lines(
     lines: Sequence[ProposedLine], memory: Memory, reader: Reader, cap: float, report: dict[str, Any]
 ) -> None:
-    """Have the model review new `lines`, question by question, for at most `cap` dollars; add costs and problems to
-    `report`."""
+    """Have the model review the proposed `lines` that it has not seen, several in each question. Stop before the costs
+    in `report` exceed `cap` dollars; add costs and problems to `report`."""
     while unseen := len(memory.review.unseen(lines)):
         estimated_cost = reader.estimated_review_cost(memory.review, min(unseen, MOST_CANDIDATES))
         why = f"that may cost {money(estimated_cost)} more: raise --cap"
@@ -318,7 +327,7 @@ def _review_lines(
         return
 
 
-def _read_due(
+def _store_readings(
     due: Sequence[FinishedConversation],
     readings: Readings,
     memory: Memory,
@@ -326,46 +335,48 @@ def _read_due(
     cap: float,
     report: dict[str, Any],
 ) -> None:
-    """Store each of the `readings` of the conversations in `due`, and add it to `report`. Stop over `cap` dollars, or
-    after `MOST_FAILURES` failures in a row. A stop is a problem in the report."""
+    """Store the lessons of each of the `readings` of the conversations `due`, and add costs and problems to `report`.
+    Stop once the costs exceed `cap` dollars, or after `MOST_FAILURES` failures in a row."""
     usage, failures, problems = Usage(), 0, report["problems"]
     with progress("reading conversations", len(due)) as step, closing(readings):
-        for one, reading in readings:
+        for conversation, reading in readings:
             if isinstance(reading, PlannerUnavailable):
                 usage, failures = usage + _spent(reading), failures + 1
-                problems.append(f"{one.name}: {reading}")
+                problems.append(f"{conversation.name}: {reading}")
             else:
                 lessons, evidence, used = reading
-                memory.keep(one, reader.name, lessons, evidence)
+                memory.keep(conversation, reader.name, lessons, evidence)
                 usage, failures = usage + used, 0
                 report["read_now"] += 1
             step()
             report["dollars"] = reader.cost(usage)
             if failures >= options.MOST_FAILURES or report["dollars"] > cap:
-                problems.append(f"stopped after {one.name}: run the command again to continue")
+                problems.append(f"stopped after {conversation.name}: run the command again to continue")
                 break
 
 
 def _spent(error: PlannerUnavailable) -> Usage:
-    """Return the tokens that a failed question used."""
+    """Return the tokens that a failed question used, as they are billed too."""
     return error.usage if isinstance(error.usage, Usage) else Usage()
 
 
 Readings = Generator[tuple[FinishedConversation, ReadLessons | PlannerUnavailable]]
+"""Conversations, each with the lessons read from it, or the error."""
 
 
-def _one_by_one(due: Sequence[FinishedConversation], reader: Reader, *, apart: bool) -> Readings:
-    """Yield each conversation in `due` with its reading, or with the error. If `apart`, rules read many conversations
-    in several processes."""
-    if apart and reader.model is None and len(due) >= MANY:
+def _readings(due: Sequence[FinishedConversation], reader: Reader, *, in_parallel: bool) -> Readings:
+    """Yield each conversation of `due` with the lessons that `reader` finds in it, or with the error. `in_parallel`:
+    True to read many conversations in several processes, if no model is asked."""
+    if in_parallel and reader.model is None and len(due) >= MANY:
         with closing(in_processes(reader.read, due, all_cores())) as pairs:
-            yield from ((one, read or PlannerUnavailable("the process that read it died")) for one, read in pairs)
+            failure = PlannerUnavailable("the process that read it died")
+            yield from ((conversation, lessons or failure) for conversation, lessons in pairs)
         return
-    for one in due:
+    for conversation in due:
         try:
-            yield one, reader.read(one)
+            yield conversation, reader.read(conversation)
         except PlannerUnavailable as error:
-            yield one, error
+            yield conversation, error
 
 
 @click.command

@@ -1,6 +1,7 @@
-"""`compactor watch` and `eval`: replay a transcript with compactions; measure how much of transcripts they keep.
+"""`compactor watch` and `eval`: show what compaction does to recorded conversations.
 
-`watch` shows each compaction and its cost. `eval` compares methods and sizes, by recall or by exams.
+`watch` replays a conversation call by call, and shows each compaction and its cost. `eval` measures how much of what an
+agent needed later the methods keep at several sizes, by recall of names or by exams (questions with answers).
 """
 
 from __future__ import annotations
@@ -40,26 +41,27 @@ from planner.prices import CACHE_READ_PRICES, WRITE_5_MINUTES, cached_prompt, do
 from planner.settings import PlannerName
 
 HEIGHT = 8
-"""Lines of the curve that shows the size of each prompt."""
+"""Number of terminal lines for the curve that shows the size of each prompt."""
 BLOCKS = " ▁▂▃▄▅▆▇█"
+"""Characters of the curve, from empty to full: each line of it shows eight steps."""
 CALL_FIELDS = ("history_tokens", "sent_tokens", "cached_tokens", "invalidated_tokens", "level")
-"""Fields of a replayed call that ``--json`` and the page show."""
+"""Fields of a replayed call that ``--json`` and the page in the browser show."""
 
 
 class Bill(NamedTuple):
-    """Dollars for the input of all calls of a replay; None if the model's prices are unknown."""
+    """Dollars for the input of all calls of a replay, with and without compaction; None if prices are unknown."""
 
     sent: float | None
-    """Dollars for the prompts as they were sent."""
+    """Dollars for the prompts as they were sent, compacted."""
     without: float | None
     """Dollars for the same prompts without compaction."""
 
 
-class Growth(NamedTuple):
-    """Tokens of a prompt without compaction."""
+class UncompactedPrompt(NamedTuple):
+    """Tokens of a prompt as it would be without compaction."""
 
     cached: int
-    """Tokens that the prompt before had, too."""
+    """Tokens that the previous prompt had too, so that the provider has them cached."""
     new: int
 
 
@@ -110,12 +112,12 @@ def watch_command(
     task = task or read.task
     settings = load_settings(background=False, window_tokens=window)
     names = tuple(PRESETS) if "all" in presets else presets or (preset_named(settings.preset).name,)
-    how = {"task": task, "model": model, "planner": planner, "system": read.system, "settings": settings}
+    options_of_all = {"task": task, "model": model, "planner": planner, "system": read.system, "settings": settings}
     runs = []
     with progress("replaying", len(names)) as done:
         for name in names:
             with temporary_store() as store:
-                runs.append(replay(read.messages, name, settings.window_tokens, store=store, **how))
+                runs.append(replay(read.messages, name, settings.window_tokens, store=store, **options_of_all))
             done()
     data = [_run_data(run, model) for run in runs]
     if web:
@@ -129,7 +131,7 @@ def watch_command(
 
 
 def _print_one(run: Replay, model: str) -> None:
-    """Print the curve of a replay, its compactions and its totals."""
+    """Print a replay: the curve of its prompts' sizes, a table of its compactions, and its totals."""
     sent = [call.sent_tokens for call in run.calls]
     top = max([call.limit_tokens for call in run.calls[-1:]] + sent, default=1)
     for index, line in enumerate(curve_lines(sent, screen().width - 10, HEIGHT, top)):
@@ -144,8 +146,8 @@ def _print_one(run: Replay, model: str) -> None:
 
 
 def curve_lines(values: Sequence[int], width: int, height: int, top: int) -> list[str]:
-    """Return a curve of `values` as `height` lines of block characters, at most `width` columns wide. The value `top`
-    is at the upper edge. A column shows the largest of its values."""
+    """Draw `values` as a bar chart of `height` lines of block characters, at most `width` columns wide. A bar of the
+    value `top` has full height. If there are more values than columns, a column shows the largest of several."""
     count = min(len(values), width)
     edges = [index * len(values) // count for index in range(count + 1)] if count else [0]
     columns = [max(values[first:last]) for first, last in pairwise(edges)]
@@ -157,19 +159,20 @@ def curve_lines(values: Sequence[int], width: int, height: int, top: int) -> lis
 
 
 def _cells(number: int, event: Event) -> Sequence[str]:
-    """Return the cells of a compaction in the call with this `number`."""
+    """Return the table cells of the compaction `event`, which was made in the call with this `number`."""
     counts = (event.tokens_before, event.tokens_after, event.first_changed_message, event.invalidated_tokens)
     cells = ("" if n is None else f"{n:,}" for n in counts)
     return str(number), event.tier, event.trigger, *cells, switch_money(event.dollars)
 
 
 def _compactions(run: Replay) -> Iterator[tuple[int, Event]]:
-    """Yield each compaction with the number of its call, from 1."""
+    """Yield each compaction of a replay with the number of its call, counted from 1."""
     for number, call in enumerate(run.calls, 1):
         yield from ((number, event) for event in call.events if event in run.compactions)
 
 
 def _totals(run: Replay, model: str) -> Iterator[str]:
+    """Yield lines with the sums of a replay: compactions, tokens, costs, and what broke a rule of the API."""
     history = sum(call.history_tokens for call in run.calls)
     bill = _bill(run, model)
     yield (
@@ -202,7 +205,7 @@ def _row(run: Replay, model: str) -> Iterator[str]:
 
 
 def _run_data(run: Replay, model: str) -> dict[str, Any]:
-    """Return `run` as JSON data; its costs are in uncached tokens, by the price of a cache read."""
+    """Return a replay as JSON data. Its ``cost`` is in uncached tokens, for several prices of a cached token."""
     bill = _bill(run, model)
     return {
         "preset": run.preset,
@@ -214,7 +217,7 @@ def _run_data(run: Replay, model: str) -> dict[str, Any]:
         ],
         "cost": {str(price): run.cost(price) for price in CACHE_READ_PRICES},
         "cost_without": {
-            str(price): sum(price * prompt.cached + WRITE_5_MINUTES * prompt.new for prompt in _growth(run))
+            str(price): sum(price * prompt.cached + WRITE_5_MINUTES * prompt.new for prompt in _uncompacted(run))
             for price in CACHE_READ_PRICES
         },
         "dollars": bill.sent,
@@ -226,16 +229,16 @@ def _run_data(run: Replay, model: str) -> dict[str, Any]:
     }
 
 
-def _growth(run: Replay) -> Iterator[Growth]:
-    """Yield the tokens of each prompt without compaction."""
+def _uncompacted(run: Replay) -> Iterator[UncompactedPrompt]:
+    """Yield the prompt of each call of a replay as it would be without compaction."""
     sizes = [0, *(call.history_tokens for call in run.calls)]
-    return (Growth(before, max(0, now - before)) for before, now in pairwise(sizes))
+    return (UncompactedPrompt(before, max(0, now - before)) for before, now in pairwise(sizes))
 
 
 def _bill(run: Replay, model: str) -> Bill:
-    """Return the dollars for the input of all calls with `model`."""
+    """Return what the input of all calls of a replay costs with `model`, with and without compaction."""
     sent = (cached_prompt(call.cached_tokens, call.sent_tokens - call.cached_tokens) for call in run.calls)
-    without = (cached_prompt(prompt.cached, prompt.new) for prompt in _growth(run))
+    without = (cached_prompt(prompt.cached, prompt.new) for prompt in _uncompacted(run))
     return Bill(dollars(model, *sent), dollars(model, *without))
 
 
@@ -251,7 +254,7 @@ COLUMNS = {
     "invalid": "violations",
     "payback": "payback_calls",
 }
-"""Fields of an `EvaluationMean` by the titles of the table."""
+"""Titles of the result table, each with the field of `EvaluationMean` in its column."""
 
 _EXISTING = click.Path(exists=True, path_type=Path)
 
@@ -325,7 +328,7 @@ def eval_command(
 
 
 def _print_rows(rows: Sequence[Mapping[str, str | float | None]], empty: str = "") -> None:
-    """Print `rows` as a table with their keys as titles; leave out empty columns."""
+    """Print `rows` as a table with their keys as titles, without empty columns. `empty`: text if there are no rows."""
     titles = [title for title in (rows[0] if rows else ()) if any(row[title] is not None for row in rows)]
     print_table(titles, ([_cell(row[title]) for title in titles] for row in rows), right=titles[1:], empty=empty)
 
@@ -335,7 +338,7 @@ def _cell(value: str | float | None) -> str:
 
 
 def _print_losses(row: EvaluationRow) -> None:
-    """Print the names, failures and demands that a cut lost, each with its kind."""
+    """Print the names, failures and demands of the user that a method lost in one transcript, each with its kind."""
     losses = (row.recall.lost, row.recall.bare, row.survival.failures_lost, row.survival.demands_lost)
     titled = zip(("lost", "bare", "failed", "demands"), losses, strict=True)
     lines = (f"{title}: {what}" for title, lost in titled for what in lost)
@@ -343,6 +346,7 @@ def _print_losses(row: EvaluationRow) -> None:
 
 
 def _print_list(title: str, lines: Iterable[str]) -> None:
+    """Print a bold `title`, and `lines` indented below it."""
     screen().print(clean(title, "bold"), soft_wrap=True)
     for line in lines:
         echo(f"  {one_line(line)}")
@@ -351,8 +355,8 @@ def _print_list(title: str, lines: Iterable[str]) -> None:
 def _exam_views(
     probes: Path, paths: Sequence[Path], methods: Sequence[str], ratios: Sequence[float], model: str | None
 ) -> list[ExamView]:
-    """Return the views that the `methods` make at the sizes `ratios` for the exams in `probes`. An exam is about one of
-    the transcripts in `paths`. `model` is the planner model of methods that ask one."""
+    """Compact the transcripts `paths` by each of the `methods` to each share of `ratios`, for the exams in `probes`
+    (questions about these transcripts), and return the results. `model`: planner model of methods that ask one."""
     exams = read_exams([probes])
     views: list[ExamView] = []
     with progress("holding exams", len(exams)) as done:
@@ -366,10 +370,11 @@ def _exam_views(
 
 
 def _print_exams(views: Sequence[ExamView], *, lost: bool, as_json: bool) -> None:
-    """Print the mean scores of the `views`; if `lost`, first the questions that each view does not answer."""
+    """Print the mean exam scores of compacted transcripts (`views`). If `lost`, first list the questions that each of
+    them cannot answer."""
     means = exam_means([(view, view.scores) for view in views])
     if as_json:
-        rows = [_names(view) | {"sha": view.sha, "lost": [one.number for one in view.lost]} for view in views]
+        rows = [_names(view) | {"sha": view.sha, "lost": [question.number for question in view.lost]} for view in views]
         print_json({"means": [asdict(mean) for mean in means], "views": rows})
         return
     for view in views if lost else ():

@@ -1,6 +1,7 @@
 """`compactor plan`, `review`, `apply`, `demo`, `prompts`: make, show, change and apply a plan; copy the prompts for it.
 
-Writes only the files that the user named. Before it writes a transcript without originals, it stores them.
+A plan decides for each turn of a conversation whether it is kept, summarized or replaced. Only files that the user
+named are written. Before a transcript without the original turns is written, these are stored.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ _PLACE = click.Path(exists=True, path_type=Path)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 DEMO_LINES = 3
-"""Lines of each section that `demo` shows, so that all of it fits about two screens."""
+"""Number of lines that `demo` shows of each section of the review, so that all fits about two screens."""
 DEMO_BRIEF_LINES = 6
-"""Lines of the brief that `demo` shows."""
+"""Number of lines that `demo` shows of the brief (the page of memory at the top of the compacted conversation)."""
 
 
 def _edits_of(text: str) -> list[Edit]:
-    """Return the edits in ``t12=keep`` or ``t3,t20-t25=drop``."""
+    """Return the changes of a plan in ``t12=keep`` or ``t3,t20-t25=drop``, as the option ``--set`` takes them."""
     turns, _, wanted = text.partition("=")
     ranges = options.turn_ranges(turns) if wanted in STRATEGIES else []
     if not ranges:
@@ -112,21 +113,21 @@ def plan_command(
     if len(transcripts) > 1 or transcript.is_dir():
         if edits or web or show_all or part is not None:
             raise click.UsageError("--set, --web, --all and --part need a single transcript.")
-        how_each = replace(plan_options(**how), store=store)
-        plan_files(transcripts, output, plans, how_each, workers=workers or all_cores(), cap=cap)
+        options_of_all = replace(plan_options(**how), store=store)
+        plan_files(transcripts, output, plans, options_of_all, workers=workers or all_cores(), cap=cap)
         return
     if plans or workers:
         raise click.UsageError("--plans and --workers need several transcripts or a folder.")
     options.check_output(output, transcript=transcript)
-    place = output or transcript.with_name(f"{transcript.stem}.plan.json")
-    seen, read = digest_of(place), read_file(transcript, part)
+    plan_place = output or transcript.with_name(f"{transcript.stem}.plan.json")
+    digest, read = digest_of(plan_place), read_file(transcript, part)
     look_in(store)
     with working("planning…"):
         review = reviewed(planned(read, transcript, **how), read.messages, edits)
     if web:
-        _review_in_browser(review, read, transcript, how, output=place, seen=seen, store=store)
+        _review_in_browser(review, read, transcript, how, output=plan_place, digest=digest, store=store)
         return
-    _show(review, output, seen, show_all=show_all, as_json=as_json)
+    _show(review, output, digest, show_all=show_all, as_json=as_json)
     if output and not as_json:
         echo(f"\nWrote the plan to {output}. Next: compactor apply {output} {transcript} -o VIEW")
 
@@ -164,34 +165,35 @@ def review_command(
     browser: saving writes PLAN (or -o), applying writes the view beside TRANSCRIPT after storing the originals.
     """
     options.check_output(output, transcript=transcript)
-    place = output or plan_file
-    seen, plan = digest_of(place), read_plan(plan_file)
+    plan_place = output or plan_file
+    digest, plan = digest_of(plan_place), read_plan(plan_file)
     if transcript is None:
         if edits or output or brief_file or edit or web:
             need = "--set, --brief, --edit, --web and -o need TRANSCRIPT too, for the guards to check the plan."
             raise click.UsageError(need)
-        _show(review_plan(plan), None, seen, **how)
+        _show(review_plan(plan), None, digest, **how)
         return
     brief = read_text(brief_file) if brief_file else None
     if edit:
         edited = click.edit(plan.brief if brief is None else brief, extension=".md")
-        output, brief = (output, brief) if edited is None else (place, edited)
+        output, brief = (output, brief) if edited is None else (plan_place, edited)
     read = read_file(transcript, part)
     look_in(store)
-    with working("checking…"), _naming(transcript):
+    with working("checking…"), _named_in_error(transcript):
         review = reviewed(plan, read.messages, edits, brief=brief)
     if web:
         planning = {"task": plan.task, "model": plan.provenance.model or None, "target_model": plan.target_model}
-        _review_in_browser(review, read, transcript, planning, output=place, seen=seen, store=store)
+        _review_in_browser(review, read, transcript, planning, output=plan_place, digest=digest, store=store)
         return
-    _show(review, output, seen, **how)
+    _show(review, output, digest, **how)
     if edit and output:
         echo(f"saved: {output}", err=True)
 
 
 @contextmanager
-def _naming(transcript: Path) -> Iterator[None]:
-    """Run the block; name the file `transcript` in its error for a plan that was made for another transcript."""
+def _named_in_error(transcript: Path) -> Iterator[None]:
+    """Put the name of the file `transcript` before the error that a plan was made for another conversation, if the
+    block raises it."""
     try:
         yield
     except StalePlan as error:
@@ -199,16 +201,17 @@ def _naming(transcript: Path) -> Iterator[None]:
 
 
 def print_review(console: Console, review: PlanReview, *, whole: bool = False, **limits: Any) -> None:
-    """Print `review`; with `whole` each turn, its replacement and all facts. `limits` go to `review_sections`."""
+    """Print the review of a plan. `whole`: True to print each turn, its replacement and all facts. `limits`: numbers of
+    lines to show, passed to `review_sections`."""
     cost = review.cost_text
     print_sections(console, review_sections(review.plan, review.notes, whole=whole, cost=cost, **limits), whole=whole)
 
 
-def _show(review: PlanReview, output: Path | None, seen: str, *, show_all: bool, as_json: bool) -> None:
-    """Print the review, after writing its plan to `output`, if there is one. Raise an error if the content of that file
-    no longer has the digest `seen`."""
+def _show(review: PlanReview, output: Path | None, digest: str, *, show_all: bool, as_json: bool) -> None:
+    """Write the plan to the file `output`, if there is one, and print the review. Raise an error if somebody changed
+    the file meanwhile. `digest`: digest of its content at the start of the command."""
     if output:
-        write_unchanged(output, review.plan.to_json(), seen)
+        write_unchanged(output, review.plan.to_json(), digest)
     if as_json:
         print_json(review.to_json())
     else:
@@ -224,18 +227,21 @@ def _review_in_browser(
     how: Mapping[str, Any],
     *,
     output: Path,
-    seen: str,
+    digest: str,
     store: str | None,
 ) -> None:
-    """Serve the review of `read`, the content of the file `transcript`, until the user has finished. Saving writes the
-    plan to `output`, unless its content no longer has the digest `seen`. Applying stores the originals and writes the
-    view beside the transcript. `how` are the options with which to plan again."""
+    """Show a review of the file `transcript` (with the content `read`) in the browser until the user has finished.
+
+    The page can save the plan to `output`, unless somebody changed that file since it had the `digest`. It can apply
+    the plan: store the originals and write the compacted transcript (the view) next to `transcript`. And it can plan
+    again, with the options `how`.
+    """
     web = options.import_extra("applier.web", "web")
     view_file = transcript.with_name(f"{transcript.stem}.view{transcript.suffix}")
 
     def save(guarded: CompactionPlan) -> dict[str, str]:
-        nonlocal seen
-        seen = write_unchanged(output, guarded.to_json(), seen)
+        nonlocal digest
+        digest = write_unchanged(output, guarded.to_json(), digest)
         echo(f"saved: {output}", err=True)
         return {"message": f"Saved the plan to {output.name}", "detail": ""}
 
@@ -247,8 +253,8 @@ def _review_in_browser(
         echo(f"applied: {view_file}; {originals}", err=True)
         return {"message": f"{_sizes(review)}. The view is in {view_file.name}", "detail": originals}
 
-    def replan(wanted: Any) -> CompactionPlan:
-        return planned(read, transcript, **{**how, "target_ratio": None, **wanted.model_dump()})
+    def replan(page_options: Any) -> CompactionPlan:
+        return planned(read, transcript, **{**how, "target_ratio": None, **page_options.model_dump()})
 
     with working("checking…"):
         names = {"plan": output.name, "view": view_file.name}
@@ -285,7 +291,7 @@ def apply_command(
     options.check_output(output, plan=plan_file, transcript=transcript)
     read = read_file(transcript, part)
     look_in(store)
-    with working("applying…"), _naming(transcript):
+    with working("applying…"), _named_in_error(transcript):
         plan = read_plan(plan_file)
         review = reviewed(plan, read.messages, edits)
         if output and not dry_run:
@@ -301,7 +307,7 @@ def apply_command(
 
 
 def _outcome(review: PlanReview, *, dry_run: bool) -> str:
-    """Return the line that `apply` prints at its end."""
+    """Return the last line of `apply`: the tokens before and after, and how to restore the originals."""
     before, after = review.plan.history.tokens, review.plan.estimated_tokens
     if not review.changes:
         return f"Nothing changes: all {before:,} tokens stay."
@@ -313,8 +319,8 @@ def _sizes(review: PlanReview) -> str:
 
 
 def _originals(review: PlanReview) -> str:
-    """Return the command that restores the first removed turn, as an example for all."""
-    removed = next(own.turn_id for own in review.plan.turns if own.strategy != "keep")
+    """Return the command that restores the first turn that is not kept, as an example for all of them."""
+    removed = next(decision.turn_id for decision in review.plan.turns if decision.strategy != "keep")
     return f"Originals: compactor restore {history_key(review.plan.history.digest)}:{removed}"
 
 
@@ -360,13 +366,15 @@ def demo_command(copy: Path | None, show_all: bool, as_json: bool) -> None:
 
 
 def _apply_and_restore(plan: CompactionPlan, messages: Sequence[Message]) -> tuple[list[Any], list[str]]:
-    """Return the view, and the references of all removed turns; raise an error if a turn is not restored exactly."""
+    """Apply `plan` to `messages`, and restore every turn that it does not keep. Return the compacted messages and the
+    ids by which these turns were restored; raise StoreDamaged if one is not as it was."""
     history = read_history(messages)
-    removed = {f"{history_key(history.digest)}:{own.turn_id}": own for own in plan.turns if own.strategy != "keep"}
+    turn_ids = (decision.turn_id for decision in plan.turns if decision.strategy != "keep")
+    removed = {f"{history_key(history.digest)}:{turn_id}": turn_id for turn_id in turn_ids}
     with temporary_store() as store:
         view = apply(plan, messages, store=store)
-        for reference, own in removed.items():
-            if store.restore(reference).messages != history.messages_of(history.by_id[own.turn_id]):
+        for reference, turn_id in removed.items():
+            if store.restore(reference).messages != history.messages_of(history.by_id[turn_id]):
                 raise StoreDamaged(f"{reference} was restored with other content")
     return view, list(removed)
 
@@ -380,9 +388,9 @@ def prompts_command() -> None:
 @click.argument("folder", type=_FOLDER)
 def copy(folder: Path) -> None:
     """Copy the packaged prompts to FOLDER, for editing and for --prompts FOLDER."""
-    taken = [name for name in sorted(PROMPTS) if (folder / f"{name}.md").exists()]
-    if taken:
-        raise SettingsError(f"{folder / taken[0]}.md exists already: name a new folder, or delete it first")
+    present = [name for name in sorted(PROMPTS) if (folder / f"{name}.md").exists()]
+    if present:
+        raise SettingsError(f"{folder / present[0]}.md exists already: name a new folder, or delete it first")
     folder.mkdir(parents=True, exist_ok=True)
     for name, path in load_prompts().files.items():
         write_whole(folder / f"{name}.md", path.read_text("utf-8"))

@@ -1,6 +1,6 @@
-"""`compactor proxy` and `mcp`: servers for clients, which run until they are stopped.
+"""`compactor proxy` and `mcp`: servers for agents, which run until they are stopped.
 
-`compactor mod` is the program that our plugins inside clients run. It reads JSON and writes JSON.
+`compactor mod` is the program that this project's plugins inside agents run. It reads JSON and writes JSON.
 """
 
 from __future__ import annotations
@@ -37,18 +37,20 @@ if TYPE_CHECKING:
     from applier.adapters.proxy import ProxyServer
 
 TOKEN_VARIABLE = "COMPACTOR_PROXY_TOKEN"
-"""Variable with the proxy's token. It is no option, because every user of the machine can read a command line."""
+"""Environment variable with the proxy's token. It is no option, because every user of the machine can read a command
+line."""
 SESSION_VARIABLE = "COMPACTOR_SESSION"
-"""Variable with the name of the conversations wrapped in this folder, for `compactor mcp` inside the client."""
+"""Environment variable by which `compactor wrap` gives `compactor mcp`, inside the agent, the name of the agent's
+conversations."""
 NO_STORE = "the store cannot be used, so nothing is compacted"
 PROJECT_VARIABLE = "COMPACTOR_PROJECT"
-"""Variable with the folder that the wrapped conversations work in."""
+"""Environment variable by which it gives it the folder that these conversations work in."""
 
 _CHATGPT = "https://chatgpt.com/backend-api/codex"
 
 
 def _upstream(name: str, url: str, api: str, more: str) -> options.Decorator:
-    """Return the option `name` for the address of a provider, which is `url` by default; `more` ends its help."""
+    """Return the option `name` for the address of the provider of `api`, by default `url`. `more`: end of the help."""
     text = f"Where requests of {api} go ('': they are refused){more}."
     return click.option(name, metavar="URL", default=url, show_default=True, help=text)
 
@@ -72,7 +74,7 @@ session_options = options.together(
     ),
     options.store_option,
 )
-"""Options about sessions and providers; their values are arguments of `open_proxy`."""
+"""Options of `proxy` and `wrap` about sessions and providers; their values are arguments of `open_proxy`."""
 
 
 def open_proxy(
@@ -86,9 +88,12 @@ def open_proxy(
     own: tuple[str, str] = ("", ""),
     **session: Any,
 ) -> ProxyServer:
-    """Return a listening proxy, which answers once it is entered or run. The three upstreams are the addresses of the
-    providers; an empty one refuses their requests. `own` are the token and the name of the client that runs alone
-    behind this proxy. `session` are the other values of `session_options`."""
+    """Return a proxy that listens on `port`, and answers once it is entered or run.
+
+    `upstream`, `openai_upstream`, `chatgpt_upstream`: addresses of the providers; an empty one refuses their requests.
+    `own`: secret and name of the agent that the proxy is started for, if any. `session`: the other values of
+    `session_options`.
+    """
     proxy = options.import_extra("applier.adapters.proxy", "proxy")
     token = os.environ.get(TOKEN_VARIABLE, "")
     # clients append paths to these addresses that begin with /v1
@@ -102,7 +107,7 @@ def open_proxy(
 
 
 def warn_of_store(server: ProxyServer) -> None:
-    """Print the problem of the proxy's store, if there is one."""
+    """Warn the user on standard error if the proxy's store cannot be used, because then nothing is compacted."""
     if problem := server.gateway.store_problem():
         echo(f"compactor: {NO_STORE}: {problem}", err=True)
 
@@ -123,9 +128,9 @@ def proxy_command(ctx: click.Context, /, config: Path | None, as_json: bool, **h
     /ready of its own. Keys are passed on, never stored. Ctrl-C stops it; started again on the same store it continues.
     """
     ctx.obj = config
-    beside = [name for name in how if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
-    if config and beside:
-        raise click.UsageError(f"{beside[0]}: with --config, all settings are in {config.name}: leave it out.")
+    others = [name for name in how if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if config and others:
+        raise click.UsageError(f"{others[0]}: with --config, all settings are in {config.name}: leave it out.")
     if ctx.invoked_subcommand:
         return
     server = _open_team(config) if config else open_proxy(**how)
@@ -139,7 +144,7 @@ def proxy_command(ctx: click.Context, /, config: Path | None, as_json: bool, **h
 
 
 def _open_team(config: Path) -> ProxyServer:
-    """Return a listening proxy of a team, with the settings in the file `config`; its log goes to standard error."""
+    """Return a listening proxy for a team, with the settings in the file `config`. Write its log to standard error."""
     proxy = options.import_extra("applier.adapters.proxy", "proxy")
     configuration = options.import_extra("applier.adapters.proxy.configuration", "proxy")
     team = configuration.read_team(config)
@@ -164,7 +169,7 @@ def token_command() -> None:
 
 
 def _with_team_store(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option ``--config`` to `command`, and pass it the open store of the team's proxy with these settings."""
+    """Add the option ``--config`` (a team's file) to `command`, and pass it the open store that the file names."""
 
     @click.option(
         "--config", metavar="FILE", type=options.EXISTING_FILE, help="The settings of the team's proxy, a TOML file."
@@ -204,11 +209,11 @@ def create(name: str, store: Store, as_json: bool) -> None:
 @options.as_json
 def list_(store: Store, as_json: bool) -> None:
     """List people with a token, and revoked tokens."""
-    known = [{"name": one.name, "created": one.created, "revoked": one.revoked} for one in _people().list_tokens(store)]
+    tokens = _people().list_tokens(store)
     if as_json:
-        print_json(known)
+        print_json([{"name": token.name, "created": token.created, "revoked": token.revoked} for token in tokens])
         return
-    rows = ((one["name"], *(day(one[when] or 0) for when in ("created", "revoked"))) for one in known)
+    rows = ((token.name, day(token.created), day(token.revoked or 0)) for token in tokens)
     print_table(("name", "created", "revoked"), rows, empty="no tokens")
 
 
@@ -258,7 +263,7 @@ def mcp_command(
 
 
 _PAGE = "starlette"
-"""Package without which no review opens in a browser."""
+"""Package that a review in the browser needs."""
 
 
 @click.command
@@ -284,12 +289,12 @@ def mod_command(question: str) -> None:
     sys.stdout.write(json.dumps(answer))
 
 
-def _looked_up(call: Any, project: str) -> object:
+def _look_up(call: Any, project: str) -> object:
     return mod.look_up(call, lambda: options.existing_store(None), project, os.environ.get(SESSION_VARIABLE, ""))
 
 
 def _with_store(answer: Callable[[Any, Store, str], object]) -> Callable[[Any, str], object]:
-    """Return `answer` as a function that opens the store by itself, and makes it if there is none."""
+    """Return a function of call and project that opens the store (or creates it) and passes it to `answer`."""
 
     def answer_with_store(call: Any, project: str) -> object:
         with open_store() as store:
@@ -298,8 +303,9 @@ def _with_store(answer: Callable[[Any, Store, str], object]) -> Callable[[Any, s
     return answer_with_store
 
 
-def _remembered(call: Any, _project: str) -> object:
-    """Answer Codex' hook. An error becomes a message to the user, as Codex has already made its own summary."""
+def _remember(call: Any, _project: str) -> object:
+    """Answer the hook that Codex calls after a compaction of its own. An error becomes a message to the user, because
+    Codex goes on with its own summary."""
     try:
         with open_store() as store:
             return mod.remember(call, lambda path: read_file(Path(path)).messages, store, time.time())
@@ -307,17 +313,17 @@ def _remembered(call: Any, _project: str) -> object:
         return {"systemMessage": f"compactor: {one_line(str(error))}; Codex' own summary is all there is"}
 
 
-def _previewed(call: Any, _project: str) -> object:
-    with ExitStack() as opened:
+def _preview(call: Any, _project: str) -> object:
+    with ExitStack() as stack:
         store = None
         with suppress(StoreError):  # nothing was compacted yet
-            store = opened.enter_context(options.existing_store(None))
-        return mod.preview(call, store, _review)
+            store = stack.enter_context(options.existing_store(None))
+        return mod.preview(call, store, _review_command)
 
 
-def _review(session: str) -> str:
-    """Return the shell command that reviews a plan of the session with this id; empty if the session has no log. It
-    opens a browser if the extra for that is installed."""
+def _review_command(session: str) -> str:
+    """Return the shell command that shows a plan for the Claude Code session with the id `session`, in the browser if
+    the extra for that is installed. Return an empty text if the session has no log."""
     log = next((log for log in CLAUDE_CODE.logs("", os.environ) if log.stem == session), None)
     page = " --web" if find_spec(_PAGE) else ""
     return f"compactor plan {shlex.quote(str(log))} --planner rules{page}" if log else ""
@@ -328,15 +334,15 @@ _ANSWERS: Mapping[str, Callable[[Any, str], object]] = {
     "compact": _with_store(
         lambda call, store, project: mod.compact(call, store, time.time, options.naming_store(), project)
     ),
-    "look-up": _looked_up,
-    "preview": _previewed,
+    "look-up": _look_up,
+    "preview": _preview,
     "receipt": _with_store(
         lambda call, store, _project: mod.receipt_of_own(call, store, time.time(), options.naming_store())
     ),
-    "remember": _remembered,
+    "remember": _remember,
     "shorten": _with_store(lambda call, store, _project: mod.shorten(call, store)),
 }
-"""Functions that answer a question, from the plugin's JSON and the project's folder."""
+"""Functions that answer a plugin, by the QUESTION in the command line; they take the plugin's JSON and its folder."""
 
 
 def _input() -> Any:

@@ -1,4 +1,4 @@
-"""`compactor restore`, `undo`, `facts`, `log`, `store`: bring back, list, check, back up and forget what is stored."""
+"""`compactor restore`, `undo`, `facts`, `log`, `store`: restore, list, check, back up and delete what is stored."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from planner.plan import FactType, Finding
 from planner.prices import switch_money
 
 _FEW = 4
-"""Number of imported conversations from which they are counted instead of listed."""
+"""Number of imported conversations from which the message counts them instead of naming each."""
 _SHOWN_SECONDS = 0.1
-"""Shortest wait of the agent that is shown."""
+"""Shortest time that an agent waited for a compaction that the log shows."""
 _TASK_SHOWN = 60
-"""Longest task in the list, in characters."""
+"""Number of characters at which a task is cut in the list of conversations."""
 
 
 @click.command
@@ -56,19 +56,19 @@ def facts_command(
     HISTORY is a key that `compactor store list` shows; without it, all conversations of the store are searched.
     """
     if history:
-        here = [one for one in stored_facts(store, [history]) if not project or is_within(one.folder, project)]
-        facts = facts_about(here, kind=kind, since=since, words=words)
+        stored = [fact for fact in stored_facts(store, [history]) if not project or is_within(fact.folder, project)]
+        facts = facts_about(stored, kind=kind, since=since, words=words)
     elif not store.histories():
         raise StoreError("the store contains no history yet: `compactor apply` saves one")
     else:
         facts = known_facts(store, project=project or "", kind=kind, since=since, words=words)
     if as_json:
-        own = ({"history": one.history, "folder": one.folder} for one in facts)
-        print_json([{**one.fact.model_dump(mode="json"), **of} for one, of in zip(facts, own, strict=True)])
+        places = ({"history": stored.history, "folder": stored.folder} for stored in facts)
+        pairs = zip(facts, places, strict=True)
+        print_json([{**stored.fact.model_dump(mode="json"), **place} for stored, place in pairs])
         return
-    rows = (
-        (one.fact.type, one.reference, day(one.fact.timestamp), one.fact.quote or one.fact.content) for one in facts
-    )
+    cited = ((stored.fact, stored.reference) for stored in facts)
+    rows = ((fact.type, reference, day(fact.timestamp), fact.quote or fact.content) for fact, reference in cited)
     print_table(("type", "from", "date", "fact"), rows, whole=("from", "date"), empty="no facts")
 
 
@@ -89,15 +89,16 @@ def log_command(session: str | None, count: int, store: Store, as_json: bool) ->
 
 
 def _event_cells(event: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the cells of an event: time, session, kind, tokens before and after, and all else as one text."""
+    """Yield the table cells of a stored event: time, session, kind, tokens before and after, and a text with its
+    message, its cost and how long the agent waited."""
     yield datetime.fromtimestamp(event["time"], UTC).strftime("%Y-%m-%d %H:%M:%S")
     yield str(event.get("session", ""))
     yield str(event.get("kind", ""))
     for key in ("tokens_before", "tokens_after"):
         yield f"{event[key]:,}" if isinstance(event.get(key), int) and event[key] else ""
-    waited = event.get("waited_seconds", 0.0)
-    held_up = f"the agent waited {waited:.1f} s" if waited >= _SHOWN_SECONDS else ""
-    yield "; ".join(filter(None, (str(event.get("message", "")), switch_money(event.get("dollars", {})), held_up)))
+    seconds = event.get("waited_seconds", 0.0)
+    wait = f"the agent waited {seconds:.1f} s" if seconds >= _SHOWN_SECONDS else ""
+    yield "; ".join(filter(None, (str(event.get("message", "")), switch_money(event.get("dollars", {})), wait)))
 
 
 @click.group
@@ -105,34 +106,37 @@ def store_command() -> None:
     """List, verify, back up and move conversations; forget one, or all old ones."""
 
 
-_SORTED: Mapping[str, Callable[[StoredConversation], Any]] = {
-    "date": lambda one: one.history.used,
-    "size": lambda one: one.history.size_bytes,
-    "project": lambda one: one.folder,
+_SORT_KEYS: Mapping[str, Callable[[StoredConversation], Any]] = {
+    "date": lambda conversation: conversation.history.used,
+    "size": lambda conversation: conversation.history.size_bytes,
+    "project": lambda conversation: conversation.folder,
 }
+"""Values by which the list of conversations can be sorted, by the value of ``--sort``."""
 
 
 @store_command.command(name="list")
-@click.option("--sort", type=click.Choice(list(_SORTED)), default="date", show_default=True, help="Smallest first.")
+@click.option("--sort", type=click.Choice(list(_SORT_KEYS)), default="date", show_default=True, help="Smallest first.")
 @options.with_store
 @options.as_json
 def list_(sort: str, store: Store, as_json: bool) -> None:
     """List the conversations: last use, size of messages, project and task."""
-    known = sorted(conversations(store), key=_SORTED[sort])
+    stored = sorted(conversations(store), key=_SORT_KEYS[sort])
     if as_json:
         names = ("key", "digest", "messages", "turns", "used", "size_bytes")
-        own = [{name: getattr(one.history, name) for name in names} for one in known]
-        print_json([{**data, "folder": one.folder, "task": one.task} for data, one in zip(own, known, strict=True)])
+        histories = [{name: getattr(one.history, name) for name in names} for one in stored]
+        pairs = zip(histories, stored, strict=True)
+        print_json([{**history, "folder": one.folder, "task": one.task} for history, one in pairs])
         return
-    rows = map(_conversation_cells, known)
+    rows = map(_conversation_cells, stored)
     titles = ("history", "used", "turns", "bytes", "project", "task")
     print_table(titles, rows, right=("turns", "bytes"), whole=titles[:4], empty="no history")
 
 
-def _conversation_cells(one: StoredConversation) -> Iterator[str]:
-    yield from (one.history.key, day(one.history.used))
-    yield from (f"{number:,}" for number in (one.history.turns, one.history.size_bytes))
-    yield from (one.folder, " ".join(one.task.split())[:_TASK_SHOWN])
+def _conversation_cells(conversation: StoredConversation) -> Iterator[str]:
+    """Yield the table cells of a stored conversation: key, last use, turns, bytes, folder and task."""
+    history = conversation.history
+    yield from (history.key, day(history.used), f"{history.turns:,}", f"{history.size_bytes:,}")
+    yield from (conversation.folder, " ".join(conversation.task.split())[:_TASK_SHOWN])
 
 
 @store_command.command
@@ -249,7 +253,8 @@ def flush(store: Store, as_json: bool) -> int:
 
 
 def _report_left(left: Sequence[Finding], *, as_json: bool) -> int:
-    """Print the places where deleted content is left; return the exit code, 1 if there are any."""
+    """Print the places where deleted content is still left, such as a database's log; return the exit code: 1 if there
+    are any."""
     if as_json:
         print_json({"left": _as_data(left)})
     for finding in () if as_json else left:
@@ -280,7 +285,7 @@ def verify(store: Store, as_json: bool) -> int:
 
 
 def _line_range(text: str) -> tuple[int, int]:
-    """Return the first and last line in ``3-9`` or ``3``."""
+    """Return the first and last line number in ``3-9`` or ``3``, as the option ``--lines`` takes them."""
     first, _, last = text.partition("-")
     with suppress(ValueError):
         if 1 <= int(first) <= int(last or first):
@@ -304,16 +309,16 @@ def restore_command(
     REF is KEY:t12, or t12 if the store has one conversation; t12-t14,t20 are several turns, each after its reference.
     Lines are counted as in a plan's excerpts and in a search.
     """
-    each = [store.restore(one, lines=lines, search=search) for one in references]
+    originals = [store.restore(reference, lines=lines, search=search) for reference in references]
     if as_json:
         fields = ("reference", "messages", "text", "lines", "total_lines")
-        values = [{name: getattr(restored, name) for name in fields} for restored in each]
+        values = [{name: getattr(original, name) for name in fields} for original in originals]
         print_json(values if len(values) > 1 else values[0])
         return
-    media = [block["type"] for restored in each for block in restored.blocks if block["type"] != "text"]
+    media = [block["type"] for original in originals for block in original.blocks if block["type"] != "text"]
     if media:
         echo(f"compactor: note: not text, only with --json: {', '.join(media)}", err=True)
-    text = "".join(f"{one.reference}\n{one.text}\n" if len(each) > 1 else f"{one.text}\n" for one in each)
+    text = "".join(f"{one.reference}\n{one.text}\n" if len(originals) > 1 else f"{one.text}\n" for one in originals)
     if screen().is_terminal:
         echo(text, nl=False)
     else:
@@ -321,7 +326,8 @@ def restore_command(
 
 
 def _references(text: str) -> Iterator[str]:
-    """Yield a reference for each turn in ``KEY:t12-t14,t20``, or `text` itself if it is no list of turns."""
+    """Yield the reference of each turn in ``KEY:t12-t14,t20`` (``KEY:t12``, ``KEY:t13`` …); `text` itself if it is not
+    a list of turns."""
     history, colon, turns = text.rpartition(":")
     ranges = options.turn_ranges(turns)
     numbers = (number for first, last in ranges for number in range(first, last + 1))
