@@ -291,27 +291,20 @@ class _Entry:
         agent_words = "\n… ".join(self.ended(run, self.shown(join_lines(run))) for run in runs)
         # cleaned as one text: half a tag at the end of the summary and half in the words would make a tag
         yield clean("\n".join(part for part in (self.decision.summary, agent_words) if part))
-        yield from self.calls(chosen)
+        for call in self.turn.calls:
+            yield from self.call_with_lines(call, chosen)
         yield self.tool_lines([line for line in outside if line.part != "assistant" and line.source != "user"])
         yield self.user_words([line for line in outside if line.source == "user"])
 
-    def calls(self, chosen: set[int]) -> Iterator[str]:
-        """Yield the calls with at least one of the lines numbered `chosen`, each with these lines. The only call of a
-        turn is also shown without such a line, if it failed or no words of the agent are shown."""
-        shown = chosen - self.turn.boilerplate_lines
-        has_words = any(line.number in chosen for line in self.turn.lines.of_part("assistant"))
-        is_always_shown = len(self.turn.calls) == 1 and (self.decision.failed_approach or not has_words)
-        for call in self.turn.calls:
-            lines = self.turn.lines.chosen(chosen, call.block)
-            arguments = [line for line in lines if not _HEADING.fullmatch(line.text)]
-            result = self.turn.lines.chosen(shown, call.result_block)
-            if arguments or result or is_always_shown:
-                yield from self.call_with_lines(call, arguments, result)
-
-    def call_with_lines(self, call: Call, arguments: Sequence[Line], result: Sequence[Line]) -> Iterator[str]:
-        """Yield the line of a call, then other lines of its `arguments`, lines of its `result`, and the user's words
-        in the result."""
-        first_number = self.turn.lines.of_block(call.block)[0].number
+    def call_with_lines(self, call: Call, chosen: set[int]) -> Iterator[str]:
+        """Yield the line of a call, then other chosen lines of its arguments, those of its result, and the user's words
+        in the result. A call without a chosen line is left out, unless `has_to_be_shown`."""
+        turn_lines, boilerplate = self.turn.lines, self.turn.boilerplate_lines
+        arguments = [line for line in turn_lines.chosen(chosen, call.block) if not _HEADING.fullmatch(line.text)]
+        result = [line for line in turn_lines.chosen(chosen, call.result_block) if line.number not in boilerplate]
+        if not (arguments or result or self.has_to_be_shown(chosen)):
+            return
+        first_number = turn_lines.of_block(call.block)[0].number
         argument_line = next((line for line in arguments[:1] if line.number == first_number), None)
         yield self.call_line_with_outcome(call, argument_line, result)
         others = arguments if argument_line is None else arguments[1:]
@@ -326,6 +319,11 @@ class _Entry:
         yield self.tool_lines(lines, viewed=not call.command)
         answers = [line for line in result if line.source == "user"]
         yield self.user_words(answers, without_boilerplate if call.kind == "ask" else str)
+
+    def has_to_be_shown(self, chosen: set[int]) -> bool:
+        """Return True if the turn has one call, and the call failed or no words of the agent are chosen."""
+        has_words = any(line.number in chosen for line in self.turn.lines.of_part("assistant"))
+        return len(self.turn.calls) == 1 and (self.decision.failed_approach or not has_words)
 
     def user_words(self, lines: Sequence[Line], text_of: Callable[[str], str] = str) -> str:
         """Return `lines` of the user, unchanged, in their frame. `text_of`: function that removes a host's text."""

@@ -9,7 +9,7 @@ forward, and every size is an upper bound that depends on its own turn alone. Pu
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from itertools import accumulate, takewhile
@@ -148,7 +148,7 @@ def least_tokens(request: PlanRequest) -> int:
     of failures, and of later successes, do not count, as the brief is asked to replace them."""
     selecting = _Selecting(request, Proposal({}, Provenance(planner="none")), None)
     selecting.pinned = replace(selecting.pinned, failures={}, successes={})
-    return int(selecting.take_least(selecting.turns) * request.counter.scale)
+    return int(selecting.take_least() * request.counter.scale)
 
 
 def _frame_raw(request: PlanRequest, marked: Sequence[str], brief: str = "") -> int:
@@ -165,7 +165,7 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
     rules' next best lines. Sizes here are raw tokens (before `counter.scale`) except `least`.
     """
     counter, selecting = request.counter, _Selecting(request, proposal, proposal.brief)
-    least = selecting.take_least(selecting.turns) * counter.scale
+    least = selecting.take_least() * counter.scale
     room = _room(request, least, LEAST_SHARE * request.target_tokens) / counter.scale
     brief_room = _brief_room(request, least, by_model=_is_by_model(proposal)) / counter.scale
     brief, struck = fit_brief(_brief_with_record(request, proposal, brief_room), counter, brief_room)
@@ -174,7 +174,7 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
         repair = f"its last {struck} statements are left out or shortened"
         selecting.findings.append(Finding(code="brief_too_long", problem=problem, repair=repair))
         selecting.pin(brief)
-        room -= selecting.take_least(selecting.turns)
+        room -= selecting.take_least()
     left_after_asked = selecting.take_asked(room - _frame_raw(request, EVERY_MARK, brief))
     left_after_images = selecting.keep_images(left_after_asked)
     picks = selecting.in_order(request.target_tokens / counter.scale)
@@ -232,10 +232,12 @@ class _Selecting:
         view = settings.window_tokens, request.target_tokens, settings.target_model
         self.pinned = pinned(request.analysis, *view, brief, self.proposal.provenance.planner)
 
-    def take_least(self, turn_ids: Iterable[str]) -> float:
-        """Reduce turns to the parts that always stay; return the change in raw tokens."""
-        whole = self.pinned.whole
-        return sum([self._choose(self._decision(own, "keep" if own in whole else "drop")) for own in turn_ids])
+    def take_least(self) -> float:
+        """Reduce all turns to the parts that always stay; return the change in raw tokens."""
+        additional = 0.0
+        for turn_id in self.turns:
+            additional += self._choose(self._decision(turn_id, "keep" if turn_id in self.pinned.whole else "drop"))
+        return additional
 
     def _choose(self, decision: TurnDecision) -> float:
         """Apply `decision`; return its raw tokens minus those of the decision that it replaces."""
