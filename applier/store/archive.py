@@ -34,19 +34,20 @@ from planner.reading.messages import message_digest, to_json
 from planner.reading.secrets import MARK
 
 CARRIED = SESSION_STATE, "origin:", "view:", "answer:"
-"""Beginnings of the names of states that a conversation's file has: its session, its folder, its compacted lists."""
+"""Beginnings of the names of the states (named JSON values) that are exported with a conversation: its session, its
+folder, its compacted lists."""
 _LARGEST_BYTES = 64 * 2**20
 """Largest content of one record in bytes: twice the size of a request to the Messages API."""
 _MOST_BYTES = {"history": 2**14, "order": 2**7, "fact": 2**20}
-"""Largest content of records of other kinds, in bytes."""
+"""Largest content of the other kinds of records, in bytes."""
 _MOST_VALUES = 500_000
 """Largest number of JSON values in one record, as each takes about a hundred bytes of memory."""
 _MOST_RATIO = 20
-"""Largest usual ratio of content to compressed size, for records other than messages."""
+"""Largest ratio of content to compressed size that is usual for records other than messages."""
 _ROOM_BYTES = 32 * 2**20
-"""Number of bytes by which all these records together may exceed `_MOST_RATIO`."""
+"""Number of bytes by which the records of an archive may together exceed `_MOST_RATIO`."""
 _SEAL = "seal"
-"""Key of the record with a digest of all other records, by which a changed file is noticed."""
+"""Key of the record with a digest of all other records in a file, by which a later change of the file is noticed."""
 
 
 def back_up(store: Store, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -57,13 +58,16 @@ def back_up(store: Store, path: str | os.PathLike[str], *, overwrite: bool = Fal
 def export_conversation(
     store: Store, history_key: str, path: str | os.PathLike[str], *, overwrite: bool = False
 ) -> None:
-    """Write one conversation to the new file `path`, to import it into another store. That is the history with this
-    key, the histories that it extends or that its session can return to, and their plans, facts, events and states."""
+    """Write one conversation to the new file `path`, to import it into another store.
+
+    The file has the history (list of messages) with this key, histories that it extends or that its session can return
+    to, and their plans, facts, events and states.
+    """
     _write(store, Path(path), lambda backend: _keys_of(backend, history_key), overwrite)
 
 
 def _keys_of(backend: Backend, history_key: str) -> list[str]:
-    """Return the keys of all records that `export_conversation` writes for a history."""
+    """Return the keys of all records that belong to the conversation with this history, to export them."""
     relations, history = Relations(backend), find_history(backend, history_key)
     family = relations.family([history.name])
     nodes = [relations.nodes[digest] for digest in family.nodes]
@@ -107,7 +111,8 @@ def _write(store: Store, path: Path, keys_of: Callable[[Backend], Sequence[str]]
 
 
 def _check_replaceable(store: Store, path: Path, overwrite: bool) -> None:
-    """Raise a StoreError if `path` may not be replaced: a folder, a store in use, or, without `overwrite`, any file."""
+    """Raise a StoreError if `path` must not be replaced: a folder, a store in use, or, without `overwrite`, any
+    file."""
     if os.path.lexists(path):
         if not path.is_file() or str(path.resolve()) == store.backend.place or Path(f"{path}-wal").exists():
             raise StoreError(f"{path}: is no file that can be replaced; give another")
@@ -116,16 +121,16 @@ def _check_replaceable(store: Store, path: Path, overwrite: bool) -> None:
 
 
 def _add_to_seal(seal: hashlib._Hash, some: Mapping[str, bytes]) -> None:
-    """Add the keys and bodies of `some` records to the digest `seal`."""
+    """Add the keys and bodies of `some` records to the running digest `seal`."""
     for key, body in sorted(some.items()):
         seal.update(f"{len(key)} {len(body)} {key} ".encode() + body)
 
 
 class Archive(SqliteBackend):
-    """File to import, as a database that is only read; no SQL in the file is run."""
+    """File to import, opened as a database that is only read; no SQL in the file is run, as it may be a stranger's."""
 
     is_old = False
-    """True if the file has the format before the present one."""
+    """True if the file has the format before the present one, with short keys."""
 
     def connect(self) -> sqlite3.Connection:
         """Return a read-only connection, after checking that the file has exactly the tables of a store."""
@@ -172,7 +177,8 @@ def import_archive(store: Store, archive: Archive, *, is_own_backup: bool = Fals
     """Import all records of `archive` into `store`, or nothing; return the keys of its histories, oldest first.
 
     Records that `store` already has stay. Of a conversation's file, only states that a conversation needs are imported;
-    with `is_own_backup` all, also approvals. A store that redacts originals stores the records without secrets.
+    of one's own backup (`is_own_backup`) all, also approvals of lessons and of people. A store that redacts originals
+    stores the records without secrets.
     """
     place = archive.place
     if place == store.backend.place:  # it would wait for itself
@@ -185,7 +191,8 @@ def import_archive(store: Store, archive: Archive, *, is_own_backup: bool = Fals
 
 
 def _check_sizes(archive: Archive) -> None:
-    """Raise a StoreError for records that are larger than a store writes, before they fill the memory."""
+    """Raise a StoreError if a record would unpack to more than a store ever writes, so that a file cannot fill the
+    memory."""
     with archive.transaction():
         room = _ROOM_BYTES
         for key in archive.keys(""):
@@ -201,7 +208,7 @@ def _check_sizes(archive: Archive) -> None:
 
 
 def _check_seal(archive: Archive) -> None:
-    """Raise a StoreDamaged if the records are not exactly those that were written to the file."""
+    """Raise a StoreDamaged if the records of a conversation's file are not exactly those that were exported."""
     keys, seal = [key for key in archive.keys("") if key != _SEAL], hashlib.sha256()
     for some in records.in_parts(keys):
         _add_to_seal(seal, archive.get(some))
@@ -211,26 +218,26 @@ def _check_seal(archive: Archive) -> None:
 
 @dataclass
 class _Import:
-    """One import of an archive's records into a store, inside a transaction of both."""
+    """One import of a file's records into a store, inside a transaction of both."""
 
     store: Store
     archive: Backend
     is_own_backup: bool
     whole_names: WholeNames | None = None
-    """Full forms of the short keys and ids in an old archive."""
+    """Translator from the short keys and ids of an old file to full ones; None for a new file."""
     messages: dict[str, str] = field(default_factory=dict)
-    """Digest of each message in the store, by its digest in the archive; they differ if the store redacts."""
+    """Digest of each message in the store, by its digest in the file; they differ if the store removes secrets."""
     plain_digests: dict[str, str] = field(default_factory=dict)
-    """Digest of each message as in `History.digests`, by its digest in the archive; empty if secrets were removed."""
+    """Digest of each message as `History.digests` has it, by its digest in the file; empty if secrets were removed."""
     nodes: dict[str, Node] = field(default_factory=dict)
-    """Node (message in its place of a history) in the store, by its digest in the archive."""
+    """Node (message with its place in a history) in the store, by its digest in the file."""
     groups: dict[str, list[str]] = field(default_factory=dict)
     """Names of the groups in which a history's nodes are stored, by the digest of the history."""
     others: set[str] = field(default_factory=set)
-    """Names of the store's histories that are not in the archive. No imported state may name one of them."""
+    """Names of the store's histories that are not in the file. No imported state may mention one of them."""
 
     def run(self) -> list[str]:
-        """Import everything, and return the keys of all histories of the archive."""
+        """Import all records of the file, and return the keys of its histories."""
         self._import_messages()
         self._import_nodes()
         backend, imported = self.store.backend, [self._history(one) for one in records.read_histories(self.archive)]
@@ -245,12 +252,12 @@ class _Import:
         return [one.key for one in imported]
 
     def _each(self, kind: str) -> Iterator[tuple[str, bytes]]:
-        """Yield key and content of the archive's records of a `kind`, usually in the order of storing."""
+        """Yield key and content of the file's records of a `kind`, usually in the order of storing."""
         for key in sorted(self.archive.keys(f"{kind}/"), key=lambda key: key.rpartition("/")[2]):
             yield key, records.read(self.archive, [key])[key]
 
     def _import_messages(self) -> None:
-        """Import the messages, without secrets if the store redacts them."""
+        """Import the messages of the file, without secrets if the store removes them."""
         for key in self.archive.keys("message/"):
             content = records.read(self.archive, [key])[key]
             stored = self.store.stored_form(json.loads(content), key)
@@ -260,7 +267,8 @@ class _Import:
             self.store.backend.add({f"message/{self.messages[digest]}": pack(stored)})
 
     def _import_nodes(self) -> None:
-        """Import the nodes, each after its parent. Refuse one whose key has a wrong group, position or prefix."""
+        """Import the nodes (messages with their place in a history), each after the one before it. Refuse a node that
+        does not belong at the place that its key names."""
         self.nodes[""], self.groups[records.NOTHING.prefix] = records.NOTHING, [records.NOTHING.group]
         # digest of the messages up to each node, to check its prefix; None if secrets were removed from one of them
         digests_up_to: dict[str, hashlib._Hash | None] = {"": hashlib.sha256()}
@@ -280,7 +288,7 @@ class _Import:
             self.store.backend.add({stored.key: b""})
 
     def _history(self, history: StoredHistory) -> StoredHistory:
-        """Store a history, and return it as stored. Refuse one that does not agree with its last node."""
+        """Store a history, and return it as stored. Refuse one whose numbers do not agree with its last message."""
         last = self.nodes[history.tip]
         used = history.used if self.is_own_backup else self.store.clock()
         stored = replace(history, tip=last.digest if history.tip else "", used=used)
@@ -290,7 +298,7 @@ class _Import:
         return records.keep_history(self.store.backend, stored)
 
     def _plan(self, key: str, content: bytes) -> None:
-        """Store a plan if it is valid, new, and for an imported history; of a backup also other plans."""
+        """Store a plan if it is valid, not stored yet, and for an imported history; of a backup also other plans."""
         digest, prefix, _ = records.fields(key, 3)
         CompactionPlan.from_json(content, key)
         if (prefix in self.groups or self.is_own_backup) and not self.store.backend.keys(f"plan/{digest}/"):
@@ -311,8 +319,8 @@ class _Import:
         return NewRecord(event_place(event), content)
 
     def _state(self, key: str, content: bytes) -> None:
-        """Store a state; of a conversation's file only if it is one of the `CARRIED` kinds and names no other
-        history."""
+        """Store a state (named JSON value). Of a conversation's file, skip it unless it is one of the `CARRIED` kinds
+        and mentions no history outside the file."""
         name, value = state_name(key), json.loads(content)
         if self.whole_names is not None:
             full = self.whole_names.state(name, value)

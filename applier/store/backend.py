@@ -108,16 +108,17 @@ class SqlBackend(Backend):
     """Text for a value in the driver's statements: ``?`` or ``%s``."""
     begin_read: ClassVar[str]
     begin_write: ClassVar[str]
-    """Statements that start a transaction: one that reads, and one without other writers."""
+    """Statement that starts a transaction that writes, and excludes other writers; `begin_read` starts one that
+    reads."""
     tables_sql: ClassVar[str]
     """Statement that returns the names of all tables."""
     size_sql: ClassVar[str]
-    """Statement that returns the bytes used on disk."""
+    """Statement that returns the number of bytes that the tables use on disk."""
     errors: ClassVar[tuple[type[Exception], ...]]
-    """Exceptions that the driver raises."""
+    """Exceptions that the database's driver raises."""
 
     def __init__(self, place: str) -> None:
-        """Store the place; the first transaction connects."""
+        """Store the place of the database; the first transaction connects."""
         self.place = place
         self.connection: Any = None
         _locks.setdefault(place, threading.Lock())
@@ -129,11 +130,11 @@ class SqlBackend(Backend):
 
     @abstractmethod
     def explain(self, error: Exception) -> StoreError:
-        """Return a `StoreError` for the driver's `error`, which names the place and what to do."""
+        """Return a `StoreError` for the driver's `error`, with a text on where it happened and what to do."""
 
     @abstractmethod
     def create(self) -> None:
-        """Create the table of the records."""
+        """Create the table in which all records are stored."""
 
     @contextmanager
     def transaction(self, *, write: bool = False) -> Iterator[None]:
@@ -153,7 +154,8 @@ class SqlBackend(Backend):
                 raise
 
     def first(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
-        """Run the first statement of a transaction. If the server has closed the connection, open a new one first."""
+        """Run the first statement of a transaction. If the server has closed the connection meanwhile, connect again
+        first."""
         try:
             return self.rows(sql, values)
         except self.errors:
@@ -198,7 +200,7 @@ class SqlBackend(Backend):
         self._run_for_each("DELETE FROM records WHERE key = ?", [(key,) for key in keys])
 
     def _run_for_each(self, sql: str, rows: Sequence[Sequence[object]]) -> None:
-        """Run the statement once for each of `rows`."""
+        """Run the statement `sql` once for each row of values."""
         if rows:
             self.connection.cursor().executemany(sql.replace("?", self.placeholder), rows)
 
@@ -212,14 +214,14 @@ class SqlBackend(Backend):
             self.disconnect()
 
     def disconnect(self) -> None:
-        """Close the connection. Only allowed between two transactions."""
+        """Close the connection, between two transactions; the next transaction connects again."""
         if self.connection is not None:
             self.connection.close()
             self.connection = None
 
     @contextmanager
     def _connected(self) -> Iterator[None]:
-        """Run the block with a checked connection, one thread at a time, and explain the driver's errors."""
+        """Run the block with a working connection, one thread at a time, and turn driver errors into a `StoreError`."""
         with _locks[self.place]:
             try:
                 if self.connection is None or getattr(self.connection, "closed", False):
@@ -235,16 +237,16 @@ class SqlBackend(Backend):
 
 _backends: weakref.WeakSet[SqlBackend] = weakref.WeakSet()
 _locks: dict[str, threading.Lock] = {}
-"""Locks by place, because SQLite before 3.51.3 can damage a file if several connections write and checkpoint at
-once."""
+"""Locks by place of the database: one connection at a time may be used in this process, because SQLite before 3.51.3
+can damage a file if several write and checkpoint at once."""
 _locks_held: list[threading.Lock] = []
-"""Locks that this process holds while it forks."""
+"""Locks that this process holds for the short time while it forks."""
 _parents_connections: list[Any] = []
-"""Connections of the parent that a child process must never close, because that would end the parent's work."""
+"""Connections that a forked child must never close, because that would end the parent's work on them."""
 
 
 def _before_fork() -> None:
-    """Wait for running transactions and close the connections, which a child process must not share."""
+    """Wait for running transactions and close the connections, because a child process must not share them."""
     _locks_held.extend(lock for lock in list(_locks.values()) if lock.acquire(timeout=FORK_SECONDS))
     for backend in list(_backends):
         if _locks[backend.place] in _locks_held:
@@ -253,7 +255,7 @@ def _before_fork() -> None:
 
 
 def _after_fork(*, in_child: bool) -> None:
-    """Release the locks; a child also forgets the locks and connections of the parent's other threads."""
+    """Release the locks that were taken for the fork; a child also forgets locks and connections of other threads."""
     if in_child:  # the threads that hold the other locks do not exist here, so nobody would release them
         _locks.update({place: threading.Lock() for place, lock in _locks.items() if lock not in _locks_held})
         for backend in list(_backends):

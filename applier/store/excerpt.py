@@ -19,11 +19,12 @@ from planner.reading.lines import Line, Part, join_lines, turn_lines, without_nu
 from planner.reading.messages import Block, History, Message, Turn, read_history
 
 CONTEXT_LINES, MANY_CONTEXT_LINES = 2, 1
-"""Number of lines shown before and after a match in one turn: the second if there are more than `FEW_LINES` matches."""
+"""Number of lines shown before and after a matching line in one turn; the second if there are more than `FEW_LINES`
+matches."""
 FEW_LINES = 3
-"""Largest number of matches that count as few."""
+"""Largest number of matches that count as few, so that more lines around each are shown."""
 BEST_LINES = 8
-"""Largest number of matches by words that are shown; of the others the numbers are listed."""
+"""Largest number of lines shown for a search by words; other matching lines are only listed by number."""
 LOGIC_LINES = 6
 """Number of lines shown after a definition or a line inside a call, if there are few matches."""
 NEAR_LINES = 1
@@ -31,11 +32,11 @@ NEAR_LINES = 1
 NEAR_CHARACTERS = 100
 """Number of characters shown of a line next to a match, in a search of all turns."""
 SHOWN_LINES, EXCERPT_CHARACTERS = 3, 400
-"""Largest number of matching lines in the excerpt of one turn in a search of all turns, and its largest length."""
+"""Limits of the excerpt of a turn in a search of all turns: number of matching lines, and length in characters."""
 RESULT_OF = "result of "
-"""Beginning of a line that names the call of the result below it; lines of the result begin with their numbers."""
+"""Beginning of the line above a tool result that names its call: ``result of 3: Read path=a.py``."""
 MOST_NAMED = 5
-"""Number of ranges listed for other matching lines."""
+"""Largest number of line ranges (``2-4, 9``) that are listed for matches that are not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +48,17 @@ class Restored:
     messages: tuple[Message, ...]
     """Exact messages of the whole turn, as new objects."""
     text: str
-    """Requested text; for a search the matching lines, numbered, with some around each."""
+    """Requested text. For a search, these are the matching lines with their numbers, and some lines around each."""
     blocks: tuple[Block, ...] = ()
-    """Content for a ``tool_result``: `text` with the images and documents at their places."""
+    """Content for a ``tool_result`` block: the text, with the turn's images and documents at their places."""
     lines: tuple[int, int] = (0, 0)
-    """Numbers of the first and last line of `text`, as in `planner.reading.lines.turn_lines`; zeros without lines."""
+    """Numbers of the first and last line of `text` within the turn; zeros without lines."""
     total_lines: int = 0
     """Number of lines of the turn."""
     next_line: int | None = None
-    """Number of the line to continue with, if `text` is not everything; else None."""
+    """Number of the line with which the next page begins; None if `text` is complete."""
     matches: tuple[int, ...] = ()
-    """Numbers of the lines that match a search."""
+    """Numbers of the lines of the turn that match the search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +67,12 @@ class Match:
 
     turn_id: str
     lines: tuple[int, ...]
-    """Numbers of all matching lines, in the numbering of `planner.reading.lines.turn_lines`."""
+    """Numbers of all matching lines within the turn."""
     excerpt: str
-    """Best matching lines with their numbers, the best first, each with its neighbours; then other matches. If the turn
-    has parallel calls, it also has lines that link each call to its result."""
+    """Matching lines with their numbers, the best first, each with the lines around it. If the turn has parallel calls,
+    other lines link each call to its result."""
     best: str
-    """Best matching line, with its number."""
+    """Best matching line, with its number in front."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,23 +83,23 @@ class SearchResult:
     turns: int
     """Number of all matching turns; larger than the number of `matches` if a limit left some out."""
     by_words: bool = False
-    """True if the text occurs nowhere, not even as a pattern, so that the matches contain only some of its words."""
+    """True if no turn contains the searched text or pattern, so that turns with some of its words are returned."""
 
 
 class Searched(NamedTuple):
-    """Turn that is searched."""
+    """Turn that is searched, as lines."""
 
     lines: Sequence[Line]
-    """All its lines; the number of a line is its index plus one."""
+    """All lines of the turn; the number of a line is its index plus one."""
     calls: Mapping[int, int]
-    """Index of the block of a call, by the index of that block and by the index of its result's block."""
+    """Block index of the call to which a block belongs, by the index of the block (of the call or of its result)."""
 
 
 class ShownLine(NamedTuple):
-    """Line of an excerpt."""
+    """Line of the excerpt that a search shows."""
 
     number: int
-    """Number of the turn's line that it shows; of an inserted line, that of the line above."""
+    """Number of the line in its turn; of an inserted line, the number of the line above it."""
     text: str
     """Line as it is shown: ``12: text``, ``11- text``, ``…``, or a link between a call and its result."""
 
@@ -112,7 +113,7 @@ def restored_part(
     max_characters: int | None = None,
     by_words: bool = True,
 ) -> Restored:
-    """Return the turn that consists of `messages`, or a part of it, under the name `reference`.
+    """Return the turn that consists of `messages`, or a part of it, as the content of the reference `reference`.
 
     `lines`, `search` and `max_characters` are those of `Store.restore`. Without `by_words`, a search matches only
     literally or as a pattern.
@@ -148,7 +149,7 @@ def _span(lines: Sequence[Line]) -> tuple[int, int]:
 
 
 def _fitting_count(texts: Sequence[str], max_characters: int | None) -> int:
-    """Return how many of `texts`, each with a line feed, fit in `max_characters`; at least one, if there is any."""
+    """Return how many of `texts` fit in a page of `max_characters`, one a line; at least one, if there is any."""
     if max_characters is None:
         return len(texts)
     ends = list(accumulate(len(text) + 1 for text in texts))
@@ -179,7 +180,7 @@ def _text_block(lines: Sequence[Line]) -> Iterator[Block]:
 
 
 def _media(block: Block) -> Iterator[Block]:
-    """Yield the images and documents inside `block`, except documents of text, without cache marks."""
+    """Yield the images and documents at any depth in `block`, without cache marks; a document of text is none."""
     source = block.get("source")
     if block["type"] in ("image", "document") and isinstance(source, dict) and source.get("type") != "text":
         yield {key: value for key, value in block.items() if key != "cache_control"}
@@ -191,7 +192,8 @@ def _media(block: Block) -> Iterator[Block]:
 
 
 def _matching_lines(turn: Searched, part: Sequence[Line], hits: Hits) -> list[ShownLine]:
-    """Return the matching lines in `part` with their neighbours; of matches by words only the `BEST_LINES`."""
+    """Return the lines of `part` that match a search, with the lines around them. Of matches by words, only the
+    `BEST_LINES` are returned."""
     wanted = hits.best[:BEST_LINES] if hits.by_words else hits.lines
     few = len(wanted) <= FEW_LINES
     near = _with_neighbours(turn, wanted, CONTEXT_LINES if few else MANY_CONTEXT_LINES, LOGIC_LINES if few else 0)
@@ -200,9 +202,9 @@ def _matching_lines(turn: Searched, part: Sequence[Line], hits: Hits) -> list[Sh
 
 
 def _with_neighbours(turn: Searched, hits: Sequence[int], around: int, logic: int) -> set[int]:
-    """Return the numbers of the lines `hits` and of their neighbours. Neighbours are `around` lines on either side, but
-    at least `logic` lines after a definition or a line inside a call. In a turn with parallel calls, they are in the
-    same block."""
+    """Return the numbers of the matching lines `hits`, and of the lines around them to be shown, too. These are
+    `around` lines on either side, but at least `logic` lines after a definition or a line inside a call. In a turn with
+    parallel calls, they are in the same block."""
     parallel = _has_parallel_calls(turn)
     near: set[int] = set()
     for number in hits:
@@ -215,14 +217,14 @@ def _with_neighbours(turn: Searched, hits: Sequence[int], around: int, logic: in
 
 
 def _has_parallel_calls(turn: Searched) -> bool:
-    """Return True if the turn has several calls at once."""
+    """Return True if the turn has several tool calls at once."""
     return len(set(turn.calls.values())) > 1
 
 
 def _runs(turn: Searched, hits: Sequence[int], near: set[int], most: int | None) -> list[list[ShownLine]]:
-    """Return the lines with the numbers `near` as runs without gaps, and without blank lines at their ends. Lines with
-    the numbers `hits` are shown as ``12: text``, others as ``11- text`` cut to `most` characters. With parallel calls,
-    a run also has a line for the call of each result, and one for the result of each call."""
+    """Return the lines to show (with the numbers `near`) as runs without gaps, without blank lines at their ends.
+    Matching lines (`hits`) are shown as ``12: text``, others as ``11- text`` cut to `most` characters. With parallel
+    calls, a run also has a line for the call of each result, and one for the result of each call."""
     wanted = set(hits)
     runs: list[list[ShownLine]] = []
     for first, last in ranges_of(near):
@@ -237,7 +239,7 @@ def _runs(turn: Searched, hits: Sequence[int], near: set[int], most: int | None)
 
 
 def _joined_runs(runs: Sequence[list[ShownLine]]) -> list[ShownLine]:
-    """Return all lines of `runs` with ``…`` between two runs. The name of a call is not repeated from run to run."""
+    """Return the lines of all `runs`, with ``…`` between two runs. A call's name is not repeated from run to run."""
     shown: list[ShownLine] = []
     last_call = ""
     for run in runs:
@@ -249,15 +251,15 @@ def _joined_runs(runs: Sequence[list[ShownLine]]) -> list[ShownLine]:
 
 
 def _shown(line: Line, is_hit: bool, most: int | None) -> ShownLine:
-    """Return a line as ``12: text`` if it is a hit; else its first `most` characters as ``11- text``."""
+    """Return a matching line (`is_hit`) as ``12: text``; any other as ``11- text``, cut to `most` characters."""
     text = without_numbers(line.text)
     return ShownLine(line.number, f"{line.number}: {text}" if is_hit else f"{line.number}- {_clipped(text, most)}")
 
 
 def _with_link(turn: Searched, block: int, shown: list[ShownLine], hits: set[int]) -> list[ShownLine]:
-    """Return the lines `shown` of a block, and a line that links the block to its call or to its result. Above a
-    result, it names the call (``result of 3: Read path=a.py``); below a call, the lines of its result     (``result:
-    20-31``). The text of a call is left out if it is among the `hits`, as it is shown anyway."""
+    """Return the lines `shown` of a call or result, with a line that links the two in a turn with parallel calls. Above
+    a result, the line names the call (``result of 3: Read path=a.py``); below a call, the lines of its result
+    (``result: 20-31``). The text of a call is left out if it is among the `hits`, as it is shown anyway."""
     call = turn.calls.get(block)
     if call is None:
         return shown
@@ -278,7 +280,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def _other_matches(hits: Hits, shown: Sequence[ShownLine]) -> list[ShownLine]:
-    """Return a line with the numbers of the matches that are not `shown`, in a list; an empty list if all are shown."""
+    """Return a list of one line, with the numbers of matching lines that are not `shown`; empty if all are shown."""
     others = sorted(set(hits.lines) - {line.number for line in shown})
     return [ShownLine(shown[-1].number, f"… also {_ranges(others)}")] if others else []
 
@@ -316,7 +318,7 @@ def find_matches(
 
 
 def _match(turn_id: str, turn: Searched, hits: Hits) -> Match:
-    """Return the turn as a match, with an excerpt of as many of its best lines as fit, at least one."""
+    """Return the turn as a search result, with an excerpt of as many of its best lines as fit, at least one."""
     excerpts = (_excerpt(turn, hits, count) for count in range(SHOWN_LINES, 1, -1))
     fitting_text = next((text for text in excerpts if len(text) <= EXCERPT_CHARACTERS), None)
     best = _shown(turn.lines[hits.best[0] - 1], True, None).text
@@ -324,7 +326,8 @@ def _match(turn_id: str, turn: Searched, hits: Hits) -> Match:
 
 
 def _excerpt(turn: Searched, hits: Hits, count: int) -> str:
-    """Return the `count` best lines of a turn with their neighbours, best first, and the numbers of other matches."""
+    """Return the `count` best matching lines with the lines around them, best first, and the numbers of other
+    matches."""
     best = hits.best[:count]
     runs = _runs(turn, best, _with_neighbours(turn, best, NEAR_LINES, 2 * NEAR_LINES), NEAR_CHARACTERS)
     rank = {number: at for at, number in enumerate(best)}
@@ -334,7 +337,7 @@ def _excerpt(turn: Searched, hits: Hits, count: int) -> str:
 
 
 def _filtered(history: History, turn: Turn, searched: Searched, part: Part | None, tool: str | None) -> Sequence[Line]:
-    """Return the lines of a turn that are of this `part` and belong to calls of this `tool`; None means any."""
+    """Return the lines of a turn to search: those of this `part` (such as ``user``) and of calls of this `tool`."""
     if part is None and tool is None:
         return searched.lines
     blocks = [block for _, block in history.blocks_of(turn)]
@@ -344,7 +347,7 @@ def _filtered(history: History, turn: Turn, searched: Searched, part: Part | Non
 
 
 def _calls(history: History, turn: Turn) -> Mapping[int, int]:
-    """Return `Searched.calls` of a turn: the index of the call's block for each call's and each result's block."""
+    """Return the block index of the call to which each call block and each result block of a turn belongs."""
     by_id: dict[str, int] = {}
     calls: dict[int, int] = {}
     for index, (_, block) in enumerate(history.blocks_of(turn)):

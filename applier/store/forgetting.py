@@ -25,32 +25,32 @@ from applier.store.search import forget_index
 from planner.placeholders import KEY_DIGITS
 
 _INDEXED = 8
-"""Number of hex digits by which digests are looked up before a full comparison, as messages may name short keys."""
+"""Number of hex digits by which a digest is looked up first, because messages may mention short keys."""
 Mentions = Callable[[Sequence[Node]], Iterable[str]]
-"""Function from nodes (messages in a history) to the hex digits of the histories that these messages mention."""
+"""Function that reads messages (as nodes), and returns the hex digits of the stored histories that they mention."""
 
 
 class _Mention(NamedTuple):
-    """Digest of a history, whole or its beginning, and the record in which it was found."""
+    """Digest of a history, or its first digits, and the record that contains it."""
 
     digits: str
     record: str
-    """Name of a history, or key of a state."""
+    """Name of the history, or key of the state, that the digits lead to."""
 
 
 @dataclass(slots=True)
 class HistoryFamily:
-    """Histories that can only be deleted together, because they refer to each other."""
+    """Saved histories that can only be deleted together, because they refer to each other."""
 
     histories: set[str] = field(default_factory=set)
-    """Their names."""
+    """Names of the histories."""
     nodes: set[str] = field(default_factory=set)
-    """Digests of the histories' nodes; a node is one message with a link to the message before it."""
+    """Digests of the nodes of the histories; a node is one message with a link to the message before it."""
     states: set[str] = field(default_factory=set)
     """Keys of the states (named JSON values) that mention one of the histories."""
 
     def add(self, other: HistoryFamily) -> None:
-        """Add the histories, nodes and states of `other`."""
+        """Add all members of the family `other`."""
         self.histories |= other.histories
         self.nodes |= other.nodes
         self.states |= other.states
@@ -61,7 +61,7 @@ class Relations:
     Valid within the transaction in which they were read."""
 
     def __init__(self, backend: Backend) -> None:
-        """Read all nodes and histories (oldest first), and which histories the states mention."""
+        """Read all messages' links, all histories (oldest first), and which histories the states mention."""
         self.backend = backend
         self.nodes = nodes_of(backend.keys("node/"))
         self.histories = {one.name: one for one in read_histories(backend)}
@@ -78,7 +78,7 @@ class Relations:
                 self._states[name[:_INDEXED]].append(_Mention(name, key))
 
     def histories_with(self, digits: str) -> Iterator[str]:
-        """Yield the names of the histories with a key or digest that begins with `digits`."""
+        """Yield the names of the saved histories with a key or digest that begins with `digits`."""
         candidates = self._digests.get(digits[:_INDEXED], ())
         return (one.record for one in candidates if one.digits.startswith(digits))
 
@@ -106,7 +106,7 @@ class Relations:
         return family
 
     def states(self, digests: Iterable[str]) -> set[str]:
-        """Return the keys of the states that mention a history with one of these digests."""
+        """Return the keys of the states (named JSON values) that mention a history with one of these digests."""
         keys = set[str]()
         for digest in digests:
             candidates = self._states.get(digest[:_INDEXED], ())
@@ -114,7 +114,7 @@ class Relations:
         return keys
 
     def events(self, digests: Collection[str], states: Iterable[str]) -> set[str]:
-        """Return the keys of the events that mention one of `digests` or belong to a session with a state in
+        """Return the keys of the events that mention one of `digests`, or that belong to a session with one of
         `states`."""
         sessions = (self.backend.keys(f"event/{json.dumps(session)}/") for session in sessions_of(states))
         keys = {key for of_session in sessions for key in of_session}
@@ -127,18 +127,20 @@ class Relations:
 
 
 _NAME = re.compile(rb'"(?:h|sha256:)([0-9a-f]{%d,64})(?::t[0-9]+)?"' % KEY_DIGITS)
-"""Whole JSON string that is a history's key or digest, or a reference to a turn in it; not one within a longer text."""
+"""Key or digest of a history, or reference to a turn in it, that is a whole JSON string and not part of a longer
+text."""
 SESSION_STATE = "session:"
-"""Beginning of the name of a session's state; the session's events belong to it."""
+"""Beginning of the name under which a session's state is stored."""
 
 
 def names_in(content: bytes) -> set[str]:
-    """Return the hex digits of all keys and digests of histories that are whole strings in the JSON text `content`."""
+    """Return the hex digits of the keys and digests of histories that are whole strings in the JSON text `content`."""
     return {name.decode() for name in _NAME.findall(content)}
 
 
 def with_ancestors(nodes: Mapping[str, Node], digests: Iterable[str], known: Collection[str] = ()) -> set[str]:
-    """Return the digests of these nodes and of all nodes before them; at one of `known`, go no further back."""
+    """Return these digests of messages (nodes), and the digests of all messages before them in their histories.
+    Messages in `known` and those before them are left out."""
     reached: set[str] = set()
     for digest in digests:
         reached.update(takewhile(lambda node: node not in reached and node not in known, back_to_first(nodes, digest)))
@@ -146,7 +148,7 @@ def with_ancestors(nodes: Mapping[str, Node], digests: Iterable[str], known: Col
 
 
 def remove_history(backend: Backend, history: StoredHistory) -> None:
-    """Delete a history, those that it extends or that extend it, and records that nothing refers to any more."""
+    """Delete a saved history, those that it extends or that extend it, and records that nothing refers to any more."""
     relations = Relations(backend)
     nodes, all_histories = relations.nodes, relations.histories.values()
     last_nodes = {digest for digest, node in nodes.items() if node.prefix == history.prefix}  # one for each exact form
@@ -162,7 +164,7 @@ def remove_history(backend: Backend, history: StoredHistory) -> None:
 
 
 def remove_histories(relations: Relations, removed: Collection[StoredHistory]) -> None:
-    """Delete the histories `removed`, all records made from them, and records that nothing refers to any more."""
+    """Delete the saved histories `removed`, all records made from them, and records that nothing refers to any more."""
     backend, nodes = relations.backend, relations.nodes
     remaining = [history for history in relations.histories.values() if history not in removed]
     kept_nodes = with_ancestors(nodes, [history.tip for history in remaining])
@@ -185,19 +187,20 @@ def remove_histories(relations: Relations, removed: Collection[StoredHistory]) -
 
 
 def sessions_of(states: Iterable[str]) -> list[str]:
-    """Return the ids of the sessions of those of `states` (keys) that are a session's state."""
+    """Return the ids of the sessions that have their state among the record keys `states`."""
     names = map(state_name, states)
     return [name.removeprefix(SESSION_STATE) for name in names if name.startswith(SESSION_STATE)]
 
 
 def state_name(key: str) -> str:
-    """Return the name of the state with this record `key`, which contains the name as JSON."""
+    """Return the name of a state (named JSON value) from its record key, which contains the name as JSON."""
     name: str = json.loads(key.partition("/")[2])
     return name
 
 
 def orphaned_plans(backend: Backend) -> list[str]:
-    """Return the digests of plans for histories that are not stored, oldest first."""
+    """Return the digests of plans for histories that are not stored, oldest first, as they may quote deleted
+    content."""
     plans = plan_keys(backend)
     known = {history.prefix for history in read_histories(backend)}
     if any(plan.prefix not in known for plan in plans):

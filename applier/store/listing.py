@@ -22,22 +22,22 @@ from planner.plan import ExtractedFact
 from planner.reading.messages import read_history
 
 TASK_CHARACTERS = 200
-"""Longest task taken from the user's first words, in characters."""
+"""Largest length of a task that is taken from the user's first words, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredConversation:
-    """Conversation in the store, by its longest history: one that no other history continues."""
+    """Conversation in the store, with its newest and longest list of messages."""
 
     history: StoredHistory
     folder: str
     """Working folder of the conversation; empty if unknown."""
     task: str
-    """Task of its newest plan, or the user's first words."""
+    """Task of the conversation's newest plan, or the user's first words."""
 
 
 def conversations(store: Store) -> list[StoredConversation]:
-    """Return the conversations of `store`, those first that were not used for the longest time."""
+    """Return the conversations in `store`, the longest unused ones first, to list or delete them."""
     folders = {name.partition(":")[2]: state.get("folder", "") for name, state in store.states("origin:").items()}
     backend, listed = store.backend, []
     with backend.transaction():
@@ -59,7 +59,8 @@ def conversations(store: Store) -> list[StoredConversation]:
 
 
 def _task_of(backend: Backend, first: Sequence[Node], key: str, plan: PlanKey | None) -> str:
-    """Return the task of `plan`, or the user's words in the `first` message; empty if the record is damaged."""
+    """Return the task of a conversation: that of its `plan`, or the user's words in its `first` message. Return an
+    empty text if the record is damaged."""
     with suppress(StoreDamaged):
         task = str(json.loads(read(backend, [plan.key])[plan.key])["task"]) if plan else ""
         return task or first_words(read_history(read_messages(backend, first, key)), TASK_CHARACTERS)
@@ -74,29 +75,29 @@ class KnownFact(NamedTuple):
     """Fact (a decision, error, constraint, …) with the conversation that it comes from."""
 
     history: str
-    """Key of the history that contains it."""
+    """Store key of the conversation that the fact comes from."""
     folder: str
-    """Working folder of its conversation; empty if unknown."""
+    """Working folder of the conversation that the fact comes from; empty if unknown."""
     fact: ExtractedFact
 
     @property
     def reference(self) -> str:
-        """Text by which the fact's turn can be restored: ``h1a2b3c4d:t12``."""
+        """Text by which the turn that shows the fact can be restored: ``h1a2b3c4d:t12``."""
         return f"{self.history}:{self.fact.source}"
 
 
 def stored_facts(store: Store, histories: Sequence[str]) -> list[KnownFact]:
-    """Return the facts of the histories with these keys, and of those that they continue, oldest first."""
+    """Return the facts extracted from the conversations with these keys, oldest first, each with its conversation."""
     return [KnownFact(key, store.origin(key).folder, fact) for key in histories for fact in store.facts(key)]
 
 
 def known_facts(
     store: Store, *, project: str = "", kind: str | None = None, since: float = 0.0, words: str = ""
 ) -> list[KnownFact]:
-    """Return the facts of this `kind` that were extracted at the time `since` or later, oldest first.
+    """Return the facts that were extracted from all stored conversations, oldest first.
 
-    They come from all conversations, or from those in the folder `project`; each folder has a fact once. With `words`,
-    only the `MOST_FACTS` that match best are returned, the best first.
+    `kind`: their type. `since`: earliest time of extraction. `project`: only from conversations in this folder; each
+    folder has a fact once. `words`: only the `MOST_FACTS` that match these words best, the best first.
     """
     folders: dict[str, str] = {}
     if project:
@@ -118,7 +119,7 @@ def known_facts(
 def facts_about(
     facts: Iterable[KnownFact], *, kind: str | None = None, since: float = 0.0, words: str = ""
 ) -> list[KnownFact]:
-    """Return those of `facts` that are of this `kind` and were extracted at the time `since` or later, in their order.
+    """Return those of `facts` with this type (`kind`) that were extracted at the time `since` or later, in their order.
     With `words`, only facts with one of these words are returned, the best match first."""
     chosen = [one for one in facts if kind in (None, one.fact.type) and one.fact.timestamp >= since]
     if not words.strip():
@@ -127,7 +128,7 @@ def facts_about(
 
 
 def is_within(folder: str, project: str) -> bool:
-    """Return True if `folder` is `project` or below it, without a repository of its own between; links are followed."""
+    """Return True if `folder` is `project` or inside it, but not in a repository of its own; links are followed."""
     if not folder or not project:
         return False
     inner, outer = (Path(os.path.realpath(place)) for place in (folder, project))

@@ -30,18 +30,18 @@ from planner.reading.messages import to_json
 
 OLD_FORMAT = 4
 _SHORT = re.compile(r"([hp][0-9a-f]{8})((?::t[1-9][0-9]*)?)")
-"""Key of a history, reference to a turn, or id of a plan in the short form, as a whole string: ``h1a2b3c4d:t12``."""
+"""Short key, plan id or reference to a turn, as a whole string in a store of format 4: ``h1a2b3c4d:t12``."""
 _NAME = re.compile(r"(.*:)(h[0-9a-f]{8})", re.DOTALL)
-"""Name of a state that ends with a short key: ``origin:h1a2b3c4d``."""
+"""Name of a state that ends with the short key of a history: ``origin:h1a2b3c4d``."""
 _EXACT_FIELDS = "head", "messages", "content"
-"""Fields that contain messages, in which nothing is replaced."""
+"""Fields of states and events that contain messages, in which no key is replaced."""
 
 
 class WholeNames:
-    """Translator from short keys and plan ids, as in stores of format 4, to those in full length."""
+    """Translator from the short keys and plan ids in stores of format 4 to those in full length."""
 
     def __init__(self, backend: Backend) -> None:
-        """Read the keys of all histories and plans in `backend`, within a transaction."""
+        """Read the full keys of all histories and plans in `backend`, within a transaction."""
         histories = (("h", key.partition("/")[2]) for key in backend.keys("history/"))
         plans = (("p", plan.digest) for plan in plan_keys(backend))
         self._whole: dict[str, set[str]] = defaultdict(set)
@@ -49,7 +49,8 @@ class WholeNames:
             self._whole[f"{letter}{digest[:8]}"].add(f"{letter}{digest[:KEY_DIGITS]}")
 
     def state(self, name: str, value: Any) -> tuple[str, Any] | None:
-        """Return a state's name and value with full keys and ids; None if a short one fits none or several."""
+        """Return the name and value of a state (named JSON value) with full keys and ids. Return None if a short key
+        fits no history or several."""
         unknown: list[str] = []
         value = self._replaced(value, unknown)
         if match := _NAME.fullmatch(name):
@@ -57,11 +58,11 @@ class WholeNames:
         return None if unknown else (name, value)
 
     def event(self, value: Any) -> Any:
-        """Return an event with full keys and ids; a short one that fits none or several stays."""
+        """Return an event with full keys and ids; a short key that fits no history or several stays."""
         return self._replaced(value, [])
 
     def _replaced(self, value: Any, unknown: list[str]) -> Any:
-        """Return JSON data with full keys and ids; add the short ones that fit none or several to `unknown`."""
+        """Return JSON data with full keys and ids; add short ones that cannot be replaced to the list `unknown`."""
         if isinstance(value, dict):
             return {key: one if key in _EXACT_FIELDS else self._replaced(one, unknown) for key, one in value.items()}
         if isinstance(value, list):
@@ -70,7 +71,7 @@ class WholeNames:
         return self._whole_name(match[1], unknown) + match[2] if match else value
 
     def _whole_name(self, short: str, unknown: list[str]) -> str:
-        """Return the full form of `short`; if it fits none or several, add it to `unknown` and return it unchanged."""
+        """Return the full form of a `short` key; if it fits none or several, add it to `unknown` and return it."""
         whole = self._whole.get(short, set())
         if len(whole) == 1:
             return next(iter(whole))
@@ -79,8 +80,8 @@ class WholeNames:
 
 
 def upgrade(backend: Backend) -> None:
-    """Replace the short keys and ids in the states and events of `backend` by full ones, within a transaction that
-    writes. A state in which one cannot be replaced is deleted."""
+    """Upgrade a store of format 4: replace short keys and ids in its states and events by full ones. The caller has
+    begun a transaction that writes. A state in which a key cannot be replaced is deleted."""
     names = WholeNames(backend)
     for key, content in _records_with(backend, backend.keys("state/")):
         old = state_name(key), json.loads(content)
@@ -114,9 +115,9 @@ FORMAT = 5
 _EXPECTED = "expected a path, sqlite:///path or postgresql://user@host/name"
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 _CODED = r"%(?!00)[0-9A-Fa-f]{2}"
-"""Escaped character: ``%2F``; not ``%00``."""
+"""Escaped character in an address: ``%2F``; not ``%00``."""
 _HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[^@/?#:,\[\]\s\0]*)(?::[0-9]*)?"
-"""Host with or without a port: ``db.example.org:5432``, ``[::1]``, or nothing."""
+"""Host in an address, with or without a port: ``db.example.org:5432``, ``[::1]``, or nothing."""
 _SERVER = re.compile(
     rf"postgres(?:ql)?://(?:(?:[^@/?#%\s\0]|{_CODED})*@)?"
     rf"({_HOST}(?:,{_HOST})*(?:/[^@?#\s\0]*)?)(?:\?(?:[^@%\s\0]|{_CODED})*)?"
@@ -129,7 +130,7 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/.*", re.DOTALL)
 
 
 def default_path() -> Path:
-    """Return the default file of the store; raise a `StoreError` if the user has no home folder."""
+    """Return the path of the default store file; raise a `StoreError` if the user has no home folder."""
     try:
         path = Path(platformdirs.user_state_dir("relevance-compactor"), "store.db")
     except RuntimeError:
@@ -177,7 +178,7 @@ def open_store(
 
 @contextmanager
 def temporary_store() -> Iterator[Store]:
-    """Yield a store in a temporary folder that is removed afterwards."""
+    """Yield a store in a temporary folder, which is deleted afterwards."""
     with tempfile.TemporaryDirectory() as folder, open_store(Path(folder, "store.db")) as store:
         yield store
 
@@ -211,14 +212,14 @@ def store_place(url_or_path: str | os.PathLike[str] | None = None) -> str:
 
 
 def _name(url_or_path: str | os.PathLike[str] | None) -> str:
-    """Return the store's path or address: the argument, the environment variable, or the default file."""
+    """Return the path or address of the store: the argument, else the environment variable, else the default file."""
     if url_or_path is not None and not isinstance(url_or_path, str | bytes | os.PathLike):
         raise StoreError(f"{type(url_or_path).__name__}: {_EXPECTED}")
     return os.fsdecode(url_or_path or os.environ.get(STORE_VARIABLE) or default_path())
 
 
 def _redacts() -> bool:
-    """Return the setting of `REDACT_VARIABLE`; raise a StoreError if it is neither yes nor no."""
+    """Return True if `REDACT_VARIABLE` is set to yes; raise a StoreError if it is neither yes nor no."""
     setting = os.environ.get(REDACT_VARIABLE, "").strip().lower()
     if setting not in _YES + _NO:  # to read a misspelled yes as no would store secrets against the user's will
         raise StoreError(f"${REDACT_VARIABLE}: expected 1 or 0, found {setting[:40]!r}")
@@ -250,7 +251,7 @@ def check_format(backend: SqlBackend) -> int:
 
 
 def _version(backend: SqlBackend) -> int:
-    """Return the format that the tables name; 0 if there are no tables."""
+    """Return the format that the database's version table names; 0 if there are no tables."""
     tables = {row[0] for row in backend.rows(backend.tables_sql)}
     if not tables:
         return 0

@@ -22,9 +22,9 @@ except ImportError as error:
 
 SCHEMA = "compactor"
 _WRITER_LOCK = 0x636F6D70
-"""Number of the server's lock that a writer holds, so that saving and deleting never overlap."""
+"""Number of the server's lock that every writer takes, so that saving and deleting never overlap."""
 _POLL_SECONDS = 0.02
-"""Pause between two attempts to reserve a name."""
+"""Pause between two attempts to reserve a name that another process holds."""
 _NOTICES_LOSS = {"tcp_keepalives_idle": 10, "tcp_keepalives_interval": 5, "tcp_keepalives_count": 3}
 """Settings by which the server notices after 25 seconds that a process lost its network, and releases its locks."""
 _REST_SECONDS = 3.0
@@ -32,7 +32,7 @@ _REST_SECONDS = 3.0
 
 
 class PostgresBackend(SqlBackend):
-    """PostgreSQL database with one schema for the store; one writer at a time."""
+    """Store's database on a PostgreSQL server, in a schema of its own; one process at a time may write."""
 
     placeholder = "%s"
     begin_read = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -87,7 +87,7 @@ class PostgresBackend(SqlBackend):
 
     @contextmanager
     def _connected(self) -> Iterator[None]:
-        """Run the block with a connection, which is broken off after `patience_seconds`."""
+        """Run the block with a connection, which is shut if the block takes longer than `patience_seconds`."""
         with super()._connected():
             if self.patience_seconds is None:
                 yield
@@ -107,7 +107,7 @@ class PostgresBackend(SqlBackend):
             wire.shutdown(socket.SHUT_RDWR)
 
     def explain(self, error: Exception) -> StoreError:
-        """Return a `StoreError` with the server's text; a `StoreDamaged` if the data is damaged."""
+        """Return a `StoreError` with the server's error text; a `StoreDamaged` if the data is damaged."""
         if isinstance(error, psycopg.errors.LockNotAvailable):
             return StoreError(f"{self.place}: another process is writing to it and did not finish in time; try again")
         kind = StoreDamaged if isinstance(error, psycopg.errors.DataCorrupted) else StoreError
@@ -120,7 +120,7 @@ class PostgresBackend(SqlBackend):
         self.rows("ALTER TABLE records ALTER COLUMN key SET STATISTICS 0, ALTER COLUMN body SET STATISTICS 0")
 
     def flush(self) -> list[str]:
-        """Rewrite the table without deleted content; the server's logs belong to the server."""
+        """Rewrite the table without deleted content, and return a text for each place that may still have some."""
         left = [
             f"{self.place}: the server's write-ahead log, its replicas and backups keep what was deleted for a while"
         ]

@@ -44,24 +44,24 @@ from planner.plan import Finding
 from planner.reading.messages import History, Message, json_pieces, prefix_digests
 
 NOTED_SECONDS = 3600.0
-"""Shortest time between two records of a history's last use."""
+"""Shortest time between two notes of a history's last use, in seconds."""
 EMPTY_HISTORY = hashlib.sha256(b"").hexdigest()
-"""Digest of an empty history."""
+"""Digest of a history without messages."""
 
 _LEVEL = 6
 """Compression level of zstd: on 51 real sessions 4 % fewer bytes than the usual 3."""
 _WORTH = 0.9
-"""Largest ratio of compressed to original size for which the compressed form is stored."""
+"""Largest ratio of compressed to original size for which a record is stored compressed."""
 _SHORT = 256
-"""Size in bytes below which compression is not tried."""
+"""Size in bytes below which a record is not compressed."""
 _PIECE_BYTES = 1 << 20
 """Size of the pieces in which a compressed record is unpacked to learn its size."""
 _UNPACKING: Mapping[bytes, Callable[[bytes], bytes]] = {b"(": zstandard.decompress, b"x": zlib.decompress}
-"""Decompressors by first byte: zstd, and zlib in older stores; no JSON text begins with either."""
+"""Functions that unpack a record, by its first byte: zstd, and zlib in older stores. No JSON text begins so."""
 _NO_STRUCTURE = bytes(set(range(256)) - set(b'",[{'))
 """All bytes but quotes, commas and opening brackets, which alone count in `count_values`."""
 _AT_ONCE = 500
-"""Number of records that are read together."""
+"""Number of records that are read from the database together."""
 
 
 def encode(value: object, place: str) -> bytes:
@@ -74,8 +74,8 @@ def encode(value: object, place: str) -> bytes:
 
 
 def count_values(raw: bytes, most: int) -> int:
-    """Estimate the number of values in the JSON text `raw` without parsing it, to refuse a text that would fill the
-    memory. The estimate also counts commas and brackets inside strings, unless it would be more than `most` then."""
+    """Estimate the number of values in the JSON text `raw` without parsing it, as a stranger's text could fill the
+    memory. Commas and brackets inside strings are counted, too, unless the number would be more than `most` then."""
     rough = sum(map(raw.count, (b",", b"[", b"{")))
     if rough <= most:
         return rough
@@ -90,7 +90,7 @@ def digest_of(content: bytes) -> str:
 
 
 def pack(content: bytes) -> bytes:
-    """Return the body that stores `content`: its digest, then the content, compressed if that saves space."""
+    """Return the form in which `content` is stored: its digest, then the content, compressed if that saves space."""
     packed = zstandard.compress(content, _LEVEL) if len(content) >= _SHORT else content
     return hashlib.sha256(content).digest() + (packed if len(packed) < len(content) * _WORTH else content)
 
@@ -124,13 +124,14 @@ def unpacked_bytes(body: bytes) -> int:
 
 
 def read(backend: Backend, keys: Sequence[str]) -> dict[str, bytes]:
-    """Return the content of the existing records with these `keys`, in their order."""
+    """Return the content of the existing records with these `keys`, checked against its digest, in the order of
+    `keys`."""
     bodies = backend.get(keys)
     return {key: _checked(key, bodies[key]) for key in keys if key in bodies}
 
 
 def in_parts(keys: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield `keys` in parts, each of as many as are read from the store together."""
+    """Yield `keys` in parts, as records are read from the database a few hundred at a time."""
     return (keys[start : start + _AT_ONCE] for start in range(0, len(keys), _AT_ONCE))
 
 
@@ -144,7 +145,7 @@ def _checked(key: str, body: bytes) -> bytes:
 
 
 def fields(key: str, count: int) -> list[str]:
-    """Return the fields of a record's `key` after its kind; raise an error if there are not `count` of them."""
+    """Return the parts of a record's `key` after the first; raise an error if there are not `count` of them."""
     values = key.split("/")[1:]
     if len(values) != count:
         raise _invalid_key(key)
@@ -157,8 +158,8 @@ def _invalid_key(key: str) -> StoreDamaged:
 
 
 def order_of(key: str) -> int:
-    """Return the number at the end of a record's `key`, by which records are ordered. It follows the last slash, as a
-    session's id may contain one."""
+    """Return the order number at the end of a record's `key`; records with higher ones were stored later. The number
+    follows the last slash, as a session's id in the key may contain one."""
     number = key.rpartition("/")[2]
     if not number.isdigit():
         raise _invalid_key(key)
@@ -166,7 +167,7 @@ def order_of(key: str) -> int:
 
 
 def next_order(backend: Backend, count: int = 1) -> str:
-    """Reserve the next `count` order numbers; return the first, as text with leading zeros."""
+    """Reserve the next `count` order numbers for new records; return the first, as text with leading zeros."""
     last_number = sum(json.loads(content) for content in read(backend, ["order"]).values())
     backend.remove(["order"])
     backend.add({"order": pack(encode(last_number + count, "order"))})
@@ -177,7 +178,7 @@ class NewRecord(NamedTuple):
     """Content to store as a record, to which the next free order number is added."""
 
     place: str
-    """Beginning of the record's key, before the number."""
+    """Beginning of the record's key, to which the order number is added."""
     content: bytes
 
 
@@ -198,7 +199,7 @@ def add_in_order(backend: Backend, candidates: Iterable[NewRecord]) -> list[str]
 
 
 class PlanKey(NamedTuple):
-    """Fields in the key of a plan's record."""
+    """Parts of the key of a plan's record."""
 
     digest: str
     """Digest of the plan."""
@@ -208,7 +209,7 @@ class PlanKey(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Key of the record."""
+        """Whole key of the record."""
         return "/".join(("plan", *self))
 
 
@@ -226,21 +227,21 @@ class Node(NamedTuple):
     """One message in its place in a history, with a link to the message before it."""
 
     group: str
-    """Name of its group (see the module): the first digits of the prefix of the group's first node."""
+    """Name of the node's group (see the module): the first digits of the prefix of the group's first node."""
     position: int
     """Number of the message in the history, from 1."""
     turn: int
     """Number of the turn that contains the message."""
     parent: str
-    """Digest of the node before it; empty for the first one."""
+    """Digest of the node of the message before; empty for the first message."""
     message: str
     """Digest of the message's exact content."""
     prefix: str
-    """Digest of the history up to this message, as `History.digest_at` computes it."""
+    """Digest of the history that ends with this message, as `History.digest_at` computes it."""
 
     @property
     def digest(self) -> str:
-        """Digest that names the node, and with it all nodes before it."""
+        """Digest that names the node; it depends on all messages before it."""
         digests = bytes.fromhex(self.parent + self.message + self.prefix)
         return digest_of(digests + f"{self.position}:{self.turn}".encode())
 
@@ -250,7 +251,7 @@ class Node(NamedTuple):
         return "/".join(("node", *map(str, self)))
 
     def linked_to(self, before: Node) -> Node:
-        """Return this node as the one after `before`, with its group, position and parent."""
+        """Return this node placed after the node `before`: with the right group, position and parent."""
         position = before.position + 1
         # a power of two has no bit in common with the number before it, and begins a group
         group = before.group if position & before.position else self.prefix[:_GROUP_DIGITS]
@@ -259,7 +260,7 @@ class Node(NamedTuple):
 
 _GROUP_DIGITS = 16
 NOTHING = Node(EMPTY_HISTORY[:_GROUP_DIGITS], 0, 0, "", "", EMPTY_HISTORY)
-"""Place before the first message of every history."""
+"""Node before the first message of every history, which is not stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,30 +268,30 @@ class StoredHistory:
     """Record of one saved history. A longer one saved later has a record of its own, though they share messages."""
 
     name: str
-    """Digest in its key: its `prefix`, or its `tip` if another form of the same history was saved before."""
+    """Digest in the history's key: its `prefix`, or its `tip` if another form of the same history was saved before."""
     order: str
-    """Order number of its first save; later ones are greater."""
+    """Order number of the first save, by which histories are sorted by age."""
     prefix: str
-    """Digest of the history, which ignores details of form such as cache marks."""
+    """Digest of the messages, which ignores details of form such as cache marks."""
     tip: str
-    """Digest of the last node, which includes the exact form of all messages; empty for an empty history."""
+    """Digest of the last node, which depends on the exact form of all messages; empty for an empty history."""
     groups: list[str]
-    """Names of the groups of its nodes, in order; one group without nodes for an empty history."""
+    """Names of the groups in which its nodes are stored, in order."""
     messages: int
     turns: int
     used: float = 0.0
     """Time of the last save, restore or continuation, up to an hour early, in seconds since the epoch; 0 if unknown."""
     size_bytes: int = 0
-    """Size of its messages as JSON. In the store they take less space, as they are compressed and shared."""
+    """Size of the messages as JSON. In the store they take less space, as they are compressed and shared."""
 
     @property
     def key(self) -> str:
-        """Name of the history for users: ``h1a2b3c4d``."""
+        """Key of the history as users see it: ``h1a2b3c4d``."""
         return history_key(self.name)
 
     @classmethod
     def from_json(cls, content: bytes) -> StoredHistory:
-        """Return the history in a record, where the field `prefix` is called ``says``."""
+        """Return the history from the content of its record, where the field `prefix` is called ``says``."""
         fields = json.loads(content)
         return cls(prefix=fields.pop("says"), **fields)
 
@@ -306,26 +307,26 @@ class StoredHistory:
 
 @dataclass(frozen=True, slots=True)
 class SavedChain:
-    """Saved history in memory, so that saving a longer one reads and writes only the new messages. Its messages must
-    never be edited: a longer history is recognized by the same message objects."""
+    """Values of a saved history that make it cheap to save a longer one: only its new messages are read and written.
+    The messages must never be edited, as a longer history is recognized by the same message objects."""
 
     key: str = ""
     messages: tuple[Message, ...] = ()
     last: Node = NOTHING
-    """Node of the last message."""
+    """Node (message with its place) of the last message."""
     groups: tuple[str, ...] = ()
-    """Names of the groups of its nodes."""
+    """Names of the groups in which the history's nodes are stored."""
     size_bytes: int = 0
 
     def begins(self, history: History) -> bool:
-        """Return True if `history` begins with the same message objects."""
+        """Return True if `history` begins with the messages of this chain, as the same objects."""
         first = history.messages[: len(self.messages)]
         return len(first) == len(self.messages) and all(map(is_, first, self.messages))
 
 
 def chain_of(history: History, contents: Sequence[bytes], before: Node = NOTHING) -> list[Node]:
-    """Return the nodes for the messages of `history` after the node `before`. `contents`: these messages in the form in
-    which they are stored."""
+    """Return the nodes (messages with their place) for the messages of `history` that come after the node `before`.
+    `contents`: these messages in the form in which they are stored."""
     turns = [turn.number for turn in history.turns for _ in range(turn.start, turn.stop)][before.position :]
     nodes = [before]
     for turn, content, prefix in zip(turns, contents, prefix_digests(history.digests, before.position), strict=True):
@@ -340,7 +341,7 @@ def missing_nodes(backend: Backend, chain: Sequence[Node]) -> Sequence[Node]:
 
 
 def nodes_of(keys: Sequence[str]) -> dict[str, Node]:
-    """Return the nodes that these record keys contain, by digest."""
+    """Return the nodes (messages with their place in a history) that are contained in these record keys, by digest."""
     nodes = {}
     for key in keys:
         group, position, turn, *digests = fields(key, 6)
@@ -353,14 +354,14 @@ def nodes_of(keys: Sequence[str]) -> dict[str, Node]:
 
 
 def back_to_first(nodes: Mapping[str, Node], digest: str) -> Iterator[str]:
-    """Yield `digest` and the digests of all nodes before it, back to the first."""
+    """Yield the `digest` of a node and the digests of all nodes before it, back to the first message."""
     while digest in nodes:
         yield digest
         digest = nodes[digest].parent
 
 
 def read_chain(backend: Backend, history: StoredHistory) -> list[Node]:
-    """Return the nodes of `history`, first message first."""
+    """Return the messages of `history` as nodes, first message first; raise an error if one is missing."""
     nodes = nodes_of([key for group in history.groups for key in backend.keys(f"node/{group}/")])
     chain = [nodes[digest] for digest in back_to_first(nodes, history.tip)]
     is_cut = bool(chain[-1].parent if chain else history.tip)  # a first node has no parent, an empty history no tip
@@ -379,13 +380,13 @@ def read_histories(backend: Backend, name: str = "") -> list[StoredHistory]:
 
 
 def saved_history(backend: Backend, prefix: str, tip: str) -> StoredHistory | None:
-    """Return the saved history with the digest `prefix` and the exact form `tip`; None if it is not saved."""
+    """Return the saved history with the digest `prefix` and the exact form `tip` (digest of its last node), or None."""
     candidates = [one for name in (prefix, tip) if name for one in read_histories(backend, name)]
     return next((history for history in candidates if history.tip == tip), None)
 
 
 def keep_history(backend: Backend, history: StoredHistory) -> StoredHistory:
-    """Store `history`, and return it as stored. If it is stored already, only note its use every `NOTED_SECONDS`."""
+    """Store `history`, and return it as stored. If it is stored already, only note its use once an hour."""
     saved = saved_history(backend, history.prefix, history.tip)
     if saved and history.used - saved.used < NOTED_SECONDS:
         return saved
@@ -399,7 +400,7 @@ def keep_history(backend: Backend, history: StoredHistory) -> StoredHistory:
 
 
 def read_messages(backend: Backend, nodes: Sequence[Node], place: str) -> list[Any]:
-    """Return the exact messages of `nodes`; `place` names the history in errors."""
+    """Return the exact messages of these `nodes`; `place` names the history in errors."""
     contents = read(backend, [f"message/{digest}" for digest in dict.fromkeys(node.message for node in nodes)])
     for node in nodes:
         if f"message/{node.message}" not in contents:
@@ -422,7 +423,7 @@ def audit(backend: Backend) -> list[Finding]:
 
 
 def _damaged_records(backend: Backend) -> Iterator[str]:
-    """Yield a problem for each record with content that does not match its digest."""
+    """Yield a problem for each record whose content does not match its digest."""
     keys = [key for kind in ("message", "plan", "fact", "event", "state") for key in backend.keys(f"{kind}/")]
     for some in in_parts(keys):
         for key, body in backend.get(some).items():
@@ -433,7 +434,7 @@ def _damaged_records(backend: Backend) -> Iterator[str]:
 
 
 def _broken_chains(backend: Backend) -> Iterator[str]:
-    """Yield a problem for each missing node of a history, and for each missing message of a node."""
+    """Yield a problem for each message, or link between messages, that a saved history needs and the store lacks."""
     nodes = nodes_of(backend.keys("node/"))
     messages = set(backend.keys("message/"))
     for node in nodes.values():

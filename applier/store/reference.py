@@ -15,11 +15,11 @@ from planner.placeholders import KEY_DIGITS, history_key
 
 EXPECTED_KEY = f"expected 'h' and {KEY_DIGITS} hex digits"
 _SHORTEST = 8
-"""Number of digits of the shortest form of a key."""
+"""Number of hex digits of the shortest form of a history's key."""
 _SUGGESTED = 3
 """Largest number of keys that an error suggests."""
 _LISTED = 1_000
-"""Largest number of keys that are compared with an unknown one."""
+"""Largest number of stored keys that are compared with an unknown key, to suggest similar ones."""
 
 _KEY = re.compile(r"(?:h|sha256:)([0-9a-f]{8,64})")
 """Key of a history: ``h1a2b3c4d``, ``sha256:…``; not ``h1a2b`` (too short), ``1a2b3c4d``."""
@@ -58,7 +58,7 @@ def find_history(backend: Backend, key: str) -> StoredHistory:
 
 
 def check_unambiguous(digests: Sequence[str], digits: str) -> None:
-    """Raise `ReferenceNotFound` if `digits` fit several histories, those with the names `digests`."""
+    """Raise `ReferenceNotFound` if a short key (`digits`) fits several stored histories, which have these digests."""
     if len(digests) > 1:
         longer = ", ".join(list(shortest_names(digests).values())[:_SUGGESTED])
         raise ReferenceNotFound(f"h{digits} means more than one history; use more characters: {longer}")
@@ -97,7 +97,7 @@ def find_referenced(backend: Backend, digits: str, turn: int, within: Sequence[s
 
 
 def _whole_digits(key: str) -> str:
-    """Return the hex digits of a whole `key`; raise an error if it is a short one."""
+    """Return the hex digits of a `key`; raise an error if it is a short one."""
     digits = parse_key(key)
     if len(digits) < KEY_DIGITS:
         raise ReferenceNotFound(f"{key[:80]!r} is too short for a key; {EXPECTED_KEY}")
@@ -105,7 +105,8 @@ def _whole_digits(key: str) -> str:
 
 
 def _only_conversation(backend: Backend, turn: int) -> StoredHistory:
-    """Return the longest history, if all others are beginnings of it; else raise an error, which names `turn`."""
+    """Return the store's longest history, for a reference ``t12`` without a key; raise an error if there are others.
+    Beginnings of the longest history do not count as others. `turn` is for the error."""
     histories = sorted(read_histories(backend), key=lambda history: history.messages)[::-1]
     if not histories:
         raise ReferenceNotFound(f"no t{turn}: the store is empty")
@@ -128,7 +129,7 @@ def nodes_of_turn(nodes: Sequence[Node], turn: int, key: str) -> list[Node]:
 
 
 def _similar_keys(digits: str, keys: Sequence[str]) -> str:
-    """Return the end of an error that lists some existing `keys`, the most similar to `digits` first."""
+    """Return a text for the end of an error, with some of the existing `keys`, the most similar to `digits` first."""
     from difflib import get_close_matches  # only errors need it
 
     near = get_close_matches(f"h{digits}", keys, _SUGGESTED, 0.4) or keys[:_SUGGESTED]

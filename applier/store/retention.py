@@ -20,20 +20,20 @@ from planner.errors import SettingsError
 from planner.plan import Finding
 
 LIVE_SECONDS = 86_400.0
-"""Age below which a conversation stays, however large the store is. A session records its use once an hour."""
+"""Time since its last use in which a conversation is never deleted. A session records its use once an hour."""
 
 _MENTION = re.compile(rb"[h:]([0-9a-f]{8,64})")
-"""Text that may be the key of a history: ``h1a2b3c4d:t12``, ``sha256:…``; also ``id:12345678``, which is none."""
+"""Text in a message that may be the key of a history: ``h1a2b3c4d:t12``; also ``id:12345678``, which is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Content that was deleted, or in a dry run would be."""
+    """Result of deleting old conversations, or in a dry run what would be deleted."""
 
     histories: tuple[StoredHistory, ...]
     """Deleted histories, oldest first."""
     kept: int
-    """Number of histories that stay."""
+    """Number of histories that stay in the store."""
     events: int
     """Number of deleted events that belong to no history."""
     bytes_before: int
@@ -41,18 +41,18 @@ class Garbage:
     bytes_after: int
     """Size of the files after; an estimate in a dry run."""
     left: tuple[Finding, ...] = ()
-    """Findings about files that may still contain removed content."""
+    """Findings about files that may still contain deleted content."""
 
 
 @dataclass
 class _Messages:
-    """Size of each message, and the histories that it mentions, by the message's digest."""
+    """Size of each message, and the histories that it mentions, by the message's digest. Each is read only once."""
 
     bytes: dict[str, int] = field(default_factory=dict)
     mentioned: dict[str, set[str]] = field(default_factory=dict)
 
     def read(self, backend: Backend, digests: Iterable[str]) -> None:
-        """Read the messages with these digests, unless that was done before, within a transaction."""
+        """Read the messages with these digests that were not read before, within a transaction."""
         keys = [f"message/{digest}" for digest in dict.fromkeys(digests) if digest not in self.bytes]
         for some in in_parts(keys):
             for key, body in backend.get(some).items():
@@ -121,9 +121,9 @@ def _all_messages(backend: Backend) -> _Messages:
 def _histories_to_keep(
     relations: Relations, messages: _Messages, now: float, oldest: float, most_bytes: float | None
 ) -> HistoryFamily:
-    """Return the histories to keep, with all that they need: those used since the time `oldest`. If the files are
-    larger than `most_bytes`, they are those used in the last day, then the latest used ones as long as all fit into
-    this size."""
+    """Return the histories to keep: those used since the time `oldest`, and all histories that they need. If the files
+    are larger than `most_bytes`, these are the histories used in the last day, then the latest used ones as long as all
+    fit into this size."""
 
     def mentions(nodes: Sequence[Node]) -> Iterator[str]:
         messages.read(relations.backend, (node.message for node in nodes))
@@ -152,8 +152,8 @@ def _histories_to_keep(
 def _size_in_bytes(
     relations: Relations, messages: _Messages, family: HistoryFamily, counted: set[str] | None = None
 ) -> int:
-    """Return the bytes of a family's nodes and messages, without the messages in `counted`, to which the others
-    are added."""
+    """Return the bytes that a family of histories takes, for links and messages. Messages whose digests are in
+    `counted` are left out; the others are added to it."""
     uncounted = {relations.nodes[digest].message for digest in family.nodes} - (counted or set())
     if counted is not None:
         counted |= uncounted
@@ -162,7 +162,7 @@ def _size_in_bytes(
 
 
 def _old_events(relations: Relations, kept: HistoryFamily, oldest: float) -> Iterator[str]:
-    """Yield the keys of events older than `oldest` that belong to no session and mention no history of `kept`."""
+    """Yield the keys of events before the time `oldest` that belong to no session and mention no history of `kept`."""
     sessions = set(sessions_of(kept.states))
     for key, content in read(relations.backend, relations.backend.keys("event/")).items():
         event = json.loads(content)

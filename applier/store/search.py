@@ -32,35 +32,36 @@ from planner.programming.coding_tools import defines
 from planner.reading.lines import Line, Part, join_lines
 
 SEARCH_SECONDS = 1.0
-"""Longest time for one pattern, because some patterns would never end."""
+"""Longest time for searching a pattern, because some patterns would never end."""
 MAX_SEARCH_CHARACTERS = 1_000
 """Largest length of a search text; a longer pattern takes longer to compile than to search."""
 WORTH_SHOWING = 0.5
-"""Share of the best line's rank in a turn from which other lines are shown."""
+"""Share of the best line's score from which other lines of the same turn are shown, in a search by words."""
 _PROSE: tuple[Part, ...] = ("user", "assistant", "call")
 """Parts of a turn that people and the model wrote; their matches are shown before those in the output of tools."""
 
 _RANKED = "SELECT rowid, -rank FROM texts WHERE texts MATCH ? ORDER BY rank, rowid DESC"
-"""Query for the best texts first, with their scores."""
+"""Query that returns the texts with the searched words, the best first, with their scores."""
 
 _UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]+")
 """Words in scripts that put no spaces between them: ``大阪城は``; not ``Osaka``. They are read by pairs of characters,
 as in Lucene's `CJKBigramFilter`; in a search the last character also counts alone."""
 _WORD = regex.compile(rf"(?V1){_UNSPACED.pattern}|[\w--[_{_UNSPACED.pattern[1:-2]}]]+")
-"""One word, or a run of words without spaces: ``drain``, ``大阪城は``; not ``drain_queue``, ``a.py``, which are two."""
+"""Word, or run of words without spaces: ``drain``, ``大阪城は``; not ``drain_queue``, ``a.py``, which are two words."""
 _ASKED = regex.compile(r'"([^"]*\w[^"]*)"|(\S+)')
-"""Term of a search: a phrase in quotes, or the text between spaces: ``"red hen" fox``."""
+"""Term of a search: a phrase in quotes, or text between spaces, as in ``"red hen" fox``."""
 
 
 class Hits(NamedTuple):
     """Lines of one turn that match a search."""
 
     lines: tuple[int, ...]
-    """Numbers of the lines, ascending. Of matches by words, only lines with over half of the best rank are listed."""
+    """Numbers of the matching lines, ascending. Of matches by words, only lines with over half of the best score are
+    listed."""
     best: tuple[int, ...]
-    """Numbers of the same lines, best first; of several lines with the same text only the first."""
+    """Numbers of the matching lines, best first; of several lines with the same text only the first."""
     by_words: bool
-    """True if the lines only contain some of the words; False if they match literally or as a pattern."""
+    """True if the lines only contain some of the searched words; False if they match literally or as a pattern."""
 
 
 class MatchingTurns(NamedTuple):
@@ -69,14 +70,14 @@ class MatchingTurns(NamedTuple):
     hits: dict[str, Hits]
     """Matching lines by the turn's id, best turn first; at most as many turns as the search may return."""
     total: int
-    """Number of all matching turns."""
+    """Number of all matching turns, also of those beyond the limit."""
 
 
 class Rank(NamedTuple):
-    """Text that matches a search by words, with its score."""
+    """Text that contains searched words, with its score."""
 
     at: int
-    """Index of the text among those searched."""
+    """Index of the text among the texts that were searched."""
     score: float
     """Number that is higher for a better match."""
 
@@ -112,7 +113,7 @@ def matching_turns(
 
 
 def _by_pattern(turns: Mapping[str, Sequence[Line]], match: regex.Pattern[str], deadline: float) -> dict[str, Hits]:
-    """Return the turns with a match, newest first, but those that match only in results last."""
+    """Return the turns with a match of a pattern, newest first, but those that match only in tool results last."""
     matching = {turn_id: hits for turn_id, lines in turns.items() if (hits := _matched_lines(lines, match, deadline))}
     only_results = {turn_id for turn_id, lines in matching.items() if all(line.part not in _PROSE for line in lines)}
     newest = list(reversed(matching))
@@ -125,7 +126,7 @@ def _by_pattern(turns: Mapping[str, Sequence[Line]], match: regex.Pattern[str], 
 
 
 def _hits(best: Sequence[Line], *, by_words: bool) -> Hits:
-    """Return the hits of a turn with these matching lines, best first."""
+    """Return the `best` matching lines of a turn (best first) as the turn's hits."""
     first: dict[str, int] = {}
     for line in best:
         first.setdefault(line.text.strip(), line.number)
@@ -133,7 +134,7 @@ def _hits(best: Sequence[Line], *, by_words: bool) -> Hits:
 
 
 def _matched_lines(lines: Sequence[Line], match: regex.Pattern[str], deadline: float) -> list[Line]:
-    """Return the lines that a match covers at least partly; a match may cover several lines."""
+    """Return the lines that a match of the pattern covers at least partly; a match may cover several lines."""
     starts: list[int] = []  # offset of each line in the joined text
     end = 0
     for line in lines:
@@ -147,7 +148,8 @@ def _matched_lines(lines: Sequence[Line], match: regex.Pattern[str], deadline: f
 
 
 def _spans(text: str, match: regex.Pattern[str], deadline: float) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each match that is not empty; raise a StoreError after `deadline`."""
+    """Yield start and end of each match in `text` that is not empty; raise a StoreError if that takes until
+    `deadline`."""
     try:
         for hit in match.finditer(text, timeout=max(0.001, deadline - time.monotonic())):
             if hit.end() > hit.start():
@@ -165,7 +167,8 @@ def _compiled(pattern: str) -> regex.Pattern[str] | None:
 
 
 def _by_words(turns: Mapping[str, Sequence[Line]], search: str, limit: int | None) -> MatchingTurns:
-    """Return at most `limit` turns by BM25, each with the lines that share most words with `search`."""
+    """Return at most `limit` turns with words of `search`, best first, each with the lines that share most words with
+    it."""
     ids = list(turns)
     ranks = ranked([join_lines(lines) for lines in turns.values()], search)
     if not ranks:
@@ -184,7 +187,7 @@ def _by_words(turns: Mapping[str, Sequence[Line]], search: str, limit: int | Non
 
 
 def ranked(texts: Iterable[str], search: str) -> list[Rank]:
-    """Return the score by BM25 of each text with a word of `search`, best first; among equals the last text first."""
+    """Return a score (BM25) for each text with a word of `search`, best first; among equals the last text first."""
     terms = asked_terms(search)
     if not terms:
         return []
@@ -205,7 +208,7 @@ def _ranked_by_shared_words(texts: Sequence[str], search: str) -> list[Rank]:
 
 
 def _index(texts: Iterable[str]) -> sqlite3.Connection:
-    """Return a database in memory with a word table of `texts`; the number of a row is the index of its text."""
+    """Return a database in memory for a search by words in `texts`; the number of a row is the index of its text."""
     index = sqlite3.connect(":memory:", isolation_level=None)
     word_table(index)
     index.execute("BEGIN")
@@ -228,7 +231,8 @@ def asked_terms(search: str) -> str:
 
 
 def spaced(text: str) -> str:
-    """Return `text` with spaces between pairs of characters in scripts without spaces, and without lone surrogates."""
+    """Return `text` prepared for a word search: pairs of characters in scripts without spaces are separated. Lone
+    surrogates are replaced."""
     if text.isascii():
         return text
     return _UNSPACED.sub(
@@ -237,12 +241,13 @@ def spaced(text: str) -> str:
 
 
 def _pairs(run: str) -> list[str]:
-    """Return each two neighbouring characters of `run`."""
+    """Return each two neighbouring characters of `run`: ``ab`` and ``bc`` of ``abc``."""
     return [run[at : at + 2] for at in range(len(run) - 1)]
 
 
 def _terms(search: str) -> Iterator[str]:
-    """Yield each phrase and word of `search` in quotes, as FTS5 needs them; of ``a.py`` also ``a`` and ``py``."""
+    """Yield each phrase and word of `search` in quotes, as SQLite's FTS5 needs them; of ``a.py`` also ``a`` and
+    ``py``."""
     for phrase, unquoted in _ASKED.findall(search.lower().encode("utf-8", "replace").decode()):
         words = _words(phrase or unquoted)
         if len(words) > 1:
@@ -261,20 +266,20 @@ def _words(text: str) -> list[str]:
 
 
 INDEXED, RECENT = "index/", "recent/"
-"""Beginnings of the keys of two kinds of records: the stored table, and marks for facts that it does not have yet."""
+"""Beginnings of the record keys of the stored search table for facts, and of marks for facts that it lacks yet."""
 MOST_RECENT = 5_000
-"""Largest number of new facts that a search reads one by one, before the table is stored again (90 MB for a
+"""Largest number of new facts that a search reads one by one; with more, the table is stored again (90 MB for a
 million)."""
 PART_BYTES = 1 << 20
-"""Size of the records into which a stored table is cut."""
+"""Size of the records into which the stored search table is cut, in bytes."""
 READ_AT_ONCE, AT_ONCE = 10_000, 200
-"""Number of facts read into the table together, and number of keys yielded together."""
+"""Number of facts read into the search table together, and number of keys returned together."""
 FIRST = 2_000
-"""Number of facts that are ranked first; only a caller that wants more makes all be ranked."""
+"""Number of best facts that a search ranks at first; all are ranked only for a caller that wants more."""
 COMMON = 20_000
-"""Number of facts with a word from which the word counts as common. A common word only ranks the finds if other words
-of the search find enough. In sixty searches of a million facts the best 20 are the same without this rule, and the
-longest search takes three times as long."""
+"""Number of facts with the same word from which the word counts as common. A common word only ranks the finds if other
+words of the search find enough. In sixty searches of a million facts the best 20 are the same without this rule, and
+the longest search takes three times as long."""
 
 
 def marks_of_new_facts(keys: Iterable[str]) -> dict[str, bytes]:
@@ -283,23 +288,23 @@ def marks_of_new_facts(keys: Iterable[str]) -> dict[str, bytes]:
 
 
 def index_is_due(backend: Backend) -> bool:
-    """Return True if so many facts are new that reading them would slow a search."""
+    """Return True if so many facts are missing from the stored search table that a search would be slow."""
     return len(backend.keys(RECENT)) > MOST_RECENT
 
 
 def forget_index(backend: Backend) -> None:
-    """Delete the stored table, so that other processes discard their copies, too."""
+    """Delete the stored search table of facts, so that other processes discard their copies, too."""
     backend.remove([*backend.keys(INDEXED), *backend.keys(RECENT)])
 
 
 class FactIndex:
-    """Search table of the facts in one store, for this process; each use first adds the new facts."""
+    """Search table of the facts in one store, kept in this process; each use first adds the new facts."""
 
     most_recent, first, common = MOST_RECENT, FIRST, COMMON
-    """Limits, which tests set lower."""
+    """Limits on numbers of facts; a test with few facts sets them lower."""
 
     def __init__(self, backend: Backend) -> None:
-        """Prepare the table; the first use reads the facts."""
+        """Prepare an empty table; the first use reads the facts."""
         self._backend, self._lock = backend, RLock()
         self._parts: list[str] | None = None
         self._table = sqlite3.connect(":memory:", check_same_thread=False)
@@ -325,12 +330,12 @@ class FactIndex:
                 return
 
     def store(self) -> None:
-        """Add the new facts to the table, and store it if they are many, so that no later search waits for that."""
+        """Add the new facts to the table, and store it if they are many, so that later searches need not do that."""
         with self._lock:
             self._refresh()
 
     def _keys_of(self, ids: Sequence[int]) -> list[str]:
-        """Return the record keys of the facts `ids` that the table still has; an id is a fact's order number."""
+        """Return the record keys of the facts with these `ids` (order numbers) that the table still has."""
         sql = "SELECT facts.id, name FROM facts JOIN places ON places.id = place WHERE facts.id IN "
         with self._lock:
             places = dict(self._table.execute(f"{sql}({','.join(map(str, ids))})"))
@@ -359,7 +364,7 @@ class FactIndex:
         return [one for (one,) in self._table.execute(sql, (*values, most))]
 
     def _rare_terms(self, terms: str) -> str:
-        """Return the query for only the rare words of `terms`, if these find `first` facts; else an empty text."""
+        """Return a query for only the rare words of `terms`, if these find enough facts; else an empty text."""
 
         def count(query: str) -> int:
             return int(self._table.execute("SELECT count(*) FROM texts WHERE texts MATCH ?", (query,)).fetchone()[0])
@@ -386,7 +391,7 @@ class FactIndex:
             self._store_table(parts)
 
     def __del__(self) -> None:
-        """Close the table."""
+        """Close the table in memory."""
         self._table.close()
 
     def _load_table(self, parts: Sequence[str]) -> None:
@@ -421,8 +426,8 @@ class FactIndex:
         self._table.execute("COMMIT")
 
     def _store_table(self, parts: Sequence[str]) -> None:
-        """Store the table in place of the records `parts`. Not if a fact was deleted, or another process stored its own
-        table, meanwhile."""
+        """Store the table in place of the records `parts`, which have an older one. Nothing is stored if a fact was
+        deleted, or another process stored its own table, meanwhile."""
         whole = self._table.serialize()
         with self._backend.transaction(write=True):
             existing = set() if self._is_stored else set(map(order_of, self._backend.keys("fact/")))
@@ -438,5 +443,5 @@ class FactIndex:
 
 
 def _digest(whole: bytes) -> str:
-    """Return the digest of a stored table."""
+    """Return the digest by which a stored table is checked."""
     return blake2b(whole, digest_size=16).hexdigest()

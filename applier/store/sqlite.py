@@ -33,10 +33,10 @@ _CURES = {
 """Problem and remedy, by the name of SQLite's error."""
 _NO_MEMORY = "it asks for more memory than there is; if that stays, it is damaged: restore it from a backup"
 _NO_ROOM = "SQLITE_FULL", "SQLITE_IOERR"
-"""Beginnings of the names of errors for a full disk."""
+"""Beginnings of the names of SQLite's errors for a full disk."""
 _RETRY_SECONDS = 0.01
 _BESIDE = "-wal", "-shm", "-journal"
-"""Suffixes of the files that SQLite creates next to a database. It would follow a link at their place."""
+"""Suffixes of the files that SQLite creates next to a database. It would follow a stranger's link at their place."""
 _UNREADABLE = "Could not decode to UTF-8"
 """Text of the driver's error for damaged text, which has no error code."""
 
@@ -50,7 +50,8 @@ class SqliteBackend(SqlBackend):
     tables_sql = "SELECT name FROM sqlite_master WHERE type = 'table'"
     size_sql = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
     errors = (sqlite3.Error, UnicodeDecodeError, MemoryError)
-    """Exceptions of the driver. A damaged file may cause `UnicodeDecodeError` or, by a wrong length, `MemoryError`."""
+    """Exceptions that the driver raises. A damaged file may cause `UnicodeDecodeError` or, by a wrong length,
+    `MemoryError`."""
 
     def __init__(self, path: Path, busy_timeout_seconds: float) -> None:
         """Create the file at `path` if there is none. `busy_timeout_seconds`: longest wait for other processes."""
@@ -124,7 +125,7 @@ class SqliteBackend(SqlBackend):
             connection.execute(f"PRAGMA {pragma}")
 
     def explain(self, error: Exception) -> StoreError:
-        """Return a `StoreDamaged` for an `error` of a damaged file, and a `StoreError` for any other."""
+        """Return a `StoreDamaged` for an `error` caused by a damaged file, and a `StoreError` for any other error."""
         name = "_".join(str(getattr(error, "sqlite_errorname", "")).split("_")[:2])
         if name == "SQLITE_CORRUPT" or isinstance(error, UnicodeDecodeError) or _UNREADABLE in str(error):
             return StoreDamaged(f"{self.place}: the file is damaged ({error}); restore it from a backup")
@@ -137,7 +138,8 @@ class SqliteBackend(SqlBackend):
         return [str(problem) for (problem,) in self.rows("PRAGMA integrity_check") if problem != "ok"]
 
     def flush(self) -> list[str]:
-        """Rewrite the file and empty its log, because deleted bytes may remain within a page; see `Backend.flush`."""
+        """Rewrite the file and empty its log, because deleted content may remain in both. Return a text for each place
+        that may still have some."""
         left = []
         with self._connected():
             try:
@@ -155,7 +157,7 @@ class SqliteBackend(SqlBackend):
 
 
 def _created_and_checked(path: Path) -> Identity:
-    """Create the file if it does not exist, check that it is safe to use, and return its identity."""
+    """Create the store's file if it does not exist, check that it is safe to use, and return its identity."""
     try:
         _make_private_file(path)
     except (OSError, ValueError) as error:
@@ -183,13 +185,13 @@ def _make_private_file(path: Path) -> None:
 
 
 def _cause_of(error: Exception) -> str:
-    """Return the text of an error without the path."""
+    """Return the text of a file error without the path."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _check_not_linked(path: Path) -> None:
-    """Raise a StoreError for a file with several names: writing would change another's file, and SQLite's logs depend
-    on the name."""
+    """Raise a StoreError for a file with several names, as writing to it would change another's file. SQLite's log
+    files also depend on the name."""
     with suppress(OSError):
         status = os.lstat(path)
         if stat.S_ISLNK(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1):
@@ -197,7 +199,7 @@ def _check_not_linked(path: Path) -> None:
 
 
 def _stat(path: Path) -> os.stat_result:
-    """Return the status of the file; raise a StoreError if there is none."""
+    """Return the file's status (device, inode, …); raise a StoreError if there is no file."""
     try:
         return path.stat()
     except (OSError, ValueError) as error:

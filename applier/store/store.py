@@ -54,12 +54,12 @@ _PLAN_ID = re.compile(rf"p([0-9a-f]{{{KEY_DIGITS},64}})")
 _FARTHEST_SECOND = 62_135_596_800
 """Largest time, in seconds before or after 1970, that has a date."""
 _SUGGESTED = 3
-"""Number of turns that an error suggests if a search matches only there."""
+"""Number of other turns that an error suggests if a search finds nothing in the named turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSize:
-    """Size of a store."""
+    """Size of a store: its numbers of histories and messages, and its bytes on disk."""
 
     histories: int
     messages: int
@@ -69,7 +69,7 @@ class StoreSize:
 
 
 class StoredFact(NamedTuple):
-    """Fact (a decision, error, constraint, …) with the key of the history that contains it."""
+    """Fact (a decision, error, constraint, …) with the key of the history from which it was extracted."""
 
     history_key: str
     fact: ExtractedFact
@@ -84,7 +84,7 @@ class Origin(NamedTuple):
 
 
 EVENT_NAMES = ("session", "session_id", "history", "plan")
-"""Fields of an event with ids of sessions, histories and plans, which are never taken for secrets."""
+"""Fields of an event that contain ids of sessions, histories and plans, so that they are not redacted as secrets."""
 
 
 class Store:
@@ -110,8 +110,10 @@ class Store:
         return self.save_longer(history, SavedChain()).key
 
     def save_longer(self, history: History, known: SavedChain) -> SavedChain:
-        """Store `history` as `save_history` does, and return a value that makes saving a longer one cheap. `known`:
-        such a value of an earlier call; if `history` begins with its messages, these are not read again."""
+        """Store `history` as `save_history` does, and return a value for the next call, which makes that call cheap.
+
+        `known`: value that an earlier call returned. If `history` begins with its messages, these are not read again.
+        """
         known_count, last_known = (len(known.messages), known.last) if known.begins(history) else (0, records.NOTHING)
         new_messages = enumerate(history.messages[known_count:], known_count)
         contents = [self.stored_form(message, f"messages[{index}]") for index, message in new_messages]
@@ -141,7 +143,7 @@ class Store:
         return SavedChain(saved.key, history.messages, last_node, tuple(groups), size)
 
     def _is_due(self, history: StoredHistory) -> bool:
-        """Return True if the last recorded use of `history` is so long ago that a new record is due."""
+        """Return True if the last note of the history's use is older than an hour, so that a new note is due."""
         return self.clock() - history.used >= records.NOTED_SECONDS
 
     def note_use(self, history_key: str) -> None:
@@ -203,7 +205,7 @@ class Store:
         return _plan_id(digest)
 
     def load_plan(self, plan_id: str) -> CompactionPlan:
-        """Return the plan with that id, or raise `ReferenceNotFound`."""
+        """Return the plan with the id `plan_id`; raise `ReferenceNotFound` if there is none."""
         with self.backend.transaction():
             (content,) = read(self.backend, [self._plan_key(plan_id)]).values()
         try:
@@ -212,7 +214,7 @@ class Store:
             raise StoreDamaged(f"plan {plan_id} is of another version of this program: {error}") from None
 
     def _plan_key(self, plan_id: str) -> str:
-        """Return the record key of the plan with this id, or raise `ReferenceNotFound`."""
+        """Return the key of the record of the plan with this id; raise `ReferenceNotFound` if there is none."""
         match = _PLAN_ID.fullmatch(plan_id.strip())
         keys = self.backend.keys(f"plan/{match[1]}") if match else []
         if not match or not keys:
@@ -266,11 +268,11 @@ class Store:
 
     @lazy_property
     def _fact_index(self) -> FactIndex:
-        """Search table for the facts, made when it is first needed."""
+        """Search table for facts, made when it is first needed."""
         return FactIndex(self.backend)
 
     def _with_prefixes(self, history_key: str) -> tuple[StoredHistory, set[str]]:
-        """Return the saved history, and the digests of all its beginnings, the whole included."""
+        """Return the saved history with this key, and the digests of all its beginnings, including the whole."""
         history = find_history(self.backend, history_key)
         return history, {history.prefix, *(node.prefix for node in read_chain(self.backend, history))}
 
@@ -292,8 +294,8 @@ class Store:
         return tuple(event for event in events if event["time"] >= since)
 
     def set_state(self, name: str, value: Any) -> None:
-        """Store any JSON value under `name`, in place of the old one; None removes it. A state with the key of a
-        history as a value is forgotten with that history."""
+        """Store any JSON value as the state `name`, in place of an old value; None deletes the state. A state that
+        contains the key of a history is deleted with that history."""
         self.change_state(name, lambda _: value)
 
     def change_state(self, name: str, change: Callable[[Any], Any]) -> Any:
@@ -309,18 +311,18 @@ class Store:
         return value
 
     def get_state(self, name: str) -> Any:
-        """Return the state stored under `name`, or None."""
+        """Return the JSON value stored as the state `name`; None if there is none."""
         return next(iter(self.get_states([name]).values()), None)
 
     def get_states(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return the existing states with these `names`, by name."""
+        """Return the JSON values stored as the states with these `names`, by name."""
         keys = {f"state/{to_json(name)}": name for name in names}
         with self.backend.transaction():
             contents = read(self.backend, list(keys))
         return {keys[key]: json.loads(content) for key, content in contents.items()}
 
     def states(self, prefix: str) -> dict[str, Any]:
-        """Return all states with names that begin with `prefix`, by name."""
+        """Return the JSON values of all states with names that begin with `prefix`, by name."""
         with self.backend.transaction():
             contents = read(self.backend, self.backend.keys(f"state/{to_json(prefix)[:-1]}"))  # without the last quote
         return {json.loads(key.partition("/")[2]): json.loads(content) for key, content in contents.items()}
@@ -450,7 +452,7 @@ class Store:
 
 
 def _check_unchanged(history: History, index: int) -> None:
-    """Raise an error if the message at `index` was changed after `history` was read and its digest computed."""
+    """Raise an error if the message at `index` was changed since `history` was read and its digest computed."""
     message, place = history.messages[index], f"messages[{index}]"
     short = with_places(message, [])  # a long text comes back from JSON as it is
     is_plain = message_digest(json.loads(encode(short, place))) == message_digest(short)
