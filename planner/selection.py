@@ -21,6 +21,7 @@ from planner.pinned import memory_room, pinned
 from planner.placeholders import (
     entry_text,
     guide_text,
+    history_key,
     line_numbers,
     line_text,
     media_marks,
@@ -124,10 +125,9 @@ def _room(request: PlanRequest, least_tokens: float, least_room: float) -> float
 def _brief_room(request: PlanRequest, least_tokens: float, *, by_model: bool = True) -> float:
     """Return the tokens that a brief may have. `least_tokens`: tokens that always stay beside it, without the frame of
     its note."""
-    frame_tokens = _frame_raw(request, ()) * request.counter.scale
     target = request.target_tokens
     least_brief = min(max(LEAST_BRIEF_SHARE * target, LEAST_BRIEF_TOKENS), MOST_LEAST_SHARE * target)
-    return _room(request, least_tokens + frame_tokens, least_brief if by_model else LEAST_SHARE * target)
+    return _room(request, least_tokens + frame_tokens(request), least_brief if by_model else LEAST_SHARE * target)
 
 
 def brief_limit(request: PlanRequest, least_tokens: float) -> float:
@@ -151,11 +151,17 @@ def least_tokens(request: PlanRequest) -> int:
     return int(selecting.take_least() * request.counter.scale)
 
 
+def frame_tokens(request: PlanRequest) -> float:
+    """Return the tokens of the text around brief and turns in a view without marks: its tags, and its introduction."""
+    return _frame_raw(request, ()) * request.counter.scale
+
+
 def _frame_raw(request: PlanRequest, marked: Sequence[str], brief: str = "") -> int:
     """Return the tokens, before `counter.scale`, of the text around the turns of a view: its tags, the guide to the
     marks in `marked`, and `brief`."""
     guide = guide_text(marked, "t10000", request.evidence.root, request.settings.restore_tool)
-    return request.counter.raw("\n".join(note_parts("h" * 9, ["t10000", "t10001"], [guide, brief + "\n"])))
+    key = history_key(request.history.digest)
+    return request.counter.raw("\n".join(note_parts(key, ["t10000", "t10001"], [guide, brief + "\n"])))
 
 
 def select(request: PlanRequest, proposal: Proposal) -> Selection:

@@ -31,7 +31,7 @@ from planner.reading.lines import join_lines, statements
 from planner.reading.secrets import NO_SECRETS, Secrets, redact
 from planner.reading.tokens import TokenCounter
 from planner.rules import rules_brief
-from planner.selection import brief_limit, least_tokens, recorded_turns
+from planner.selection import brief_limit, frame_tokens, least_tokens, recorded_turns
 
 REQUEST_CHARACTERS = 600
 """Largest length of the user's latest request, and of the task, at the top of a question. The cards show more of it."""
@@ -71,9 +71,8 @@ MOST_FAILURES = 30
 CHOICE_SHARE = 0.5
 """Share of the target, without the brief, for turns and lines that the model chooses; rules fill the rest. In eleven
 plans for a tenth of the history, the lines chosen by rules answered as many test questions as those of models."""
-FRAME_TOKENS, LEAST_CHOICE_TOKENS = 240, 300
-"""Tokens of the fixed text around the brief in the compacted list of messages; and the smallest space for which the
-model is asked to choose turns, as explaining that to it takes 900 tokens."""
+LEAST_CHOICE_TOKENS = 300
+"""Smallest space in tokens for which the model is asked to choose turns, as explaining that to it takes 900 tokens."""
 CHOSEN_ENTRY_TOKENS = 40
 """Smallest number of tokens that one line with a choice selects; a short text in place of a turn alone takes 30."""
 LATER_CARDS_TOKENS = 2_000
@@ -374,7 +373,7 @@ def choice_tokens(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> int:
     little space that the model only writes the brief (page of memory)."""
     request = basis.request
     stay = min(request.evidence.tokens, request.target_tokens)
-    free = stay - basis.least_tokens - brief_tokens(basis, turns) - FRAME_TOKENS
+    free = stay - basis.least_tokens - brief_tokens(basis, turns) - frame_tokens(request)
     choice = int(free * CHOICE_SHARE)
     return choice if choice >= LEAST_CHOICE_TOKENS else 0
 
