@@ -1,7 +1,8 @@
-"""Brief: one page of memory in the planner's words, checked statement by statement against the turns it cites.
+"""Reads and checks the brief: the page of memory that a planner writes, shown at the front of the compacted messages.
 
-A heading has its own line. Every other line is one statement, which ends with its turns: ``(t9, t14)``. If a name in a
-statement is in none of the cited turns, the citation is corrected. If it is in no turn at all, its clause is removed.
+A heading has its own line. Every other line is one statement, which ends with the turns that it cites: ``(t9, t14)``.
+If a name in a statement is in none of the cited turns, the citation is corrected. If it is in no turn at all, the model
+made it up, and its clause is removed.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from planner.reading.tokens import TokenCounter
 
 Heading = Literal["REQUEST", "STATE", "EFFECTS", "FAILED", "DECISIONS", "FACTS", "PENDING", "NOTES", "NEXT"]
 HEADINGS: tuple[Heading, ...] = get_args(Heading)
-"""Headings in the order of the page. They are for the user's wishes, the state of the work, effects on the outside
-world, failures and their causes, decisions, what was learned, running and waiting calls, the agent's own notes, and
-what is left to do."""
+"""Headings of the page of memory, in order. They are for the user's wishes, the state of the work, effects on the
+outside world, failures and their causes, decisions, what was learned, running and waiting calls, the agent's own notes,
+and what is left to do."""
 GIVE_WAY: tuple[Heading, ...] = (
     "FACTS",
     "DECISIONS",
@@ -39,31 +40,32 @@ GIVE_WAY: tuple[Heading, ...] = (
     "FAILED",
     "REQUEST",
 )
-"""Headings in the order in which they lose statements when the page is too long."""
+"""Headings of the page of memory in the order in which they lose statements when the page is too long."""
 BRIEF_FINDINGS = frozenset({"brief_citation", "brief_quote", "brief_too_long", "invented_in_brief"})
-"""Codes of findings about a brief, which are out of date once the plan has another brief."""
+"""Kinds of problems of a page of memory. Remarks on them are out of date once the plan has another page."""
 MOST_STATEMENTS = 400
-"""Largest number of statements on a page; further ones are left out before any check."""
+"""Largest number of statements on a page of memory; further ones are left out before any check."""
 MOST_CHARACTERS = 2_000
-"""Length to which the line of a statement is cut."""
+"""Length to which one line of a page of memory is cut."""
 MOST_CITED = 6
-"""Largest number of turns after the first one that a range such as ``t9-t40`` cites."""
+"""Largest number of turns after the first one that a range such as ``t9-t40`` cites. Further turns of a range are
+ignored, as a citation of everything shows nothing."""
 QUOTE_WORDS = 3
-"""Number of words from which a quotation is compared with the user's own words. In scripts without blanks each pair of
+"""Number of words from which a quotation must be the user's own words. In scripts without blanks each pair of
 characters counts as a word."""
 MOST_ADDED = 24
-"""Largest number of characters that a quotation of a part of a sentence is extended by, to the whole sentence: enough
-for *never* or *do not*."""
+"""Largest number of characters by which the quotation of a part of a user's sentence is extended to the whole sentence:
+enough for *never* or *do not*."""
 
 CARRIED_NAMES, CARRIED_WORDS = 1 / 2, 1 / 3
-"""Shares of the names and of the other words of a decisive line that a statement must contain to replace it. With all
-names and half of the words, short statements such as ``e109: KONFLIKT, only its organizer may (t10)`` replaced nothing,
-so that both stayed."""
+"""Shares of the names, and of the other words, in the line of a failure that a statement must contain to replace that
+line. With all names and half of the words, short statements such as ``e109: KONFLIKT, only its organizer may (t10)``
+replaced nothing, so that both stayed."""
 
 _CITED = lazy_pattern(r"(?<!\s)\s*+\((t\d{1,7}(?:\s*[,;–-]\s*t?\d{1,7})*)\)")
-"""Citation: ``(t9)``, ``(t9, t14)``, ``(t9-t12)``; not ``(see t9)``."""
+"""Citation of turns: ``(t9)``, ``(t9, t14)``, ``(t9-t12)``; not ``(see t9)``."""
 _ID = lazy_pattern(r"t?(\d{1,7})(?:\s*[–-]\s*t?(\d{1,7}))?")
-"""One turn or range in a citation: ``t9``, ``9``, ``t9-t12``, ``9–12``."""
+"""Turn or range of turns in a citation: ``t9``, ``9``, ``t9-t12``, ``9–12``."""
 _QUOTE = lazy_pattern(
     r"[\"“”„«»＂]([^\"“”„«»＂\n]{8,600}+)[\"“”„«»＂]"
     r"|[‘‹「『]([^’›」』\n]{8,600}+(?:(?<=\w)’\w[^’›」』\n]{0,200}+){0,8}+)[’›」』]"
@@ -79,45 +81,48 @@ _IN_CODE = lazy_pattern(r"[=(\[{,:+]$")
 """Sign of code right before a quotation mark: ``print("hello big world")``."""
 _BULLET = lazy_pattern(r"^\s*(?:[-*•]|\d{1,3}[.)])\s+")
 _OF_PROMPT = lazy_pattern(r"(?<!\s)\s*+\((?:inferred|live|kept|hint)\)", re.I)
-"""Remark that a model copies from its prompt, meaningless on the page: ``(inferred)``; not ``(inferred from a.py)``."""
+"""Remark that a model copies from its prompt and that means nothing on the page: ``(inferred)``; not ``(inferred from
+a.py)``."""
 _UNFINISHED = lazy_pattern(r":$|^\|.*\|$|^[-=|: ]+$")
-"""Line that is no statement: ``Files changed:``, a row of a table; not ``src/a.py: edited``."""
+"""Line that is no statement: ``Files changed:``, or a row of a table; not ``src/a.py: edited``."""
 _JSON_KEY = lazy_pattern(r'"[^"\n]{1,60}"\s{0,4}:')
-"""Key of JSON: ``"status":``."""
+"""Key in JSON: ``"status":``."""
 _HEADING_MARKS = lazy_pattern(r"^[#*\s]++|(?<![#*:\s])[#*:\s]++$")
-"""Marks around a heading: ``## STATE:``."""
+"""Characters around a heading: ``##`` and ``:`` in ``## STATE:``."""
 
 
 @dataclass(frozen=True)
 class PageStatement:
-    """One line of a brief."""
+    """Statement on the page of memory, one line: ``- The queue works (t9, t14)``."""
 
     heading: Heading
     text: str
-    """Text without bullet and citation."""
+    """Text of the statement, without bullet and citation."""
     turns: tuple[str, ...]
-    """Cited turns, in order."""
+    """Ids of the turns that the statement cites, in order."""
 
     @property
     def line(self) -> str:
-        """Statement as a line of the page."""
+        """Statement as a line of the page: ``- The queue works (t9, t14)``."""
         return f"- {self.text} ({_citation(self.turns)})" if self.turns else f"- {self.text}"
 
 
 @dataclass(frozen=True)
 class CheckedStatement:
-    """One statement and the result of its check."""
+    """Statement on the page of memory, with the result of its check against the turns that it cites."""
 
     written: PageStatement
+    """Statement as the planner wrote it."""
     sound: PageStatement | None
     """Statement after its corrections; None if it was removed."""
     findings: tuple[Finding, ...]
+    """Remarks on what was wrong and how it was corrected."""
 
 
 @lru_cache(maxsize=8)
 def read_brief(text: str) -> tuple[PageStatement, ...]:
-    """Return the statements of a brief in order. Lines above the first heading count as ``STATE``. Lines without words,
-    rows of tables and lines that end in ``:`` are left out."""
+    """Split the page of memory `text` into its statements, in order. Lines above the first heading count as ``STATE``.
+    Lines without words, rows of tables and lines that end in ``:`` are left out."""
     heading: Heading = "STATE"
     statements: list[PageStatement] = []
     for line in text.splitlines():
@@ -133,15 +138,15 @@ def read_brief(text: str) -> tuple[PageStatement, ...]:
 
 
 def _ids(group: str) -> Iterator[str]:
-    """Yield the turn ids in a citation, such as ``t9, t14-16``, without its parentheses."""
+    """Yield the turn ids in a citation without its parentheses: ``t9``, ``t14`` and ``t15`` for ``t9, t14-15``."""
     for match in _ID.finditer(group):
         first, last = int(match[1]), int(match[2] or match[1])
         yield from (f"t{number}" for number in range(first, min(last, first + MOST_CITED) + 1))
 
 
 def _citation(turn_ids: Iterable[str]) -> str:
-    """Return turn ids in order, as `_ids` reads them: ``t1-t3, t7``. Three or more turns in a row are one range: single
-    ids took up to a seventh of the tokens of a page."""
+    """Return turn ids as a citation, in order: ``t1-t3, t7``. Three or more turns in a row become a range, because
+    single ids took up to a seventh of the tokens of a page."""
     parts: list[str] = []
     for low, high in ranges_of(int(turn_id[1:]) for turn_id in turn_ids):
         for first in range(low, high + 1, MOST_CITED + 1):
@@ -151,7 +156,7 @@ def _citation(turn_ids: Iterable[str]) -> str:
 
 
 def brief_text(statements: Iterable[PageStatement]) -> str:
-    """Return `statements` as a page: headings in their order, without empty ones."""
+    """Return `statements` as the text of a page of memory, below their headings; empty headings are left out."""
     by_heading: dict[str, list[str]] = {heading: [] for heading in HEADINGS}
     for statement in statements:
         by_heading[statement.heading].append(statement.line)
@@ -159,8 +164,8 @@ def brief_text(statements: Iterable[PageStatement]) -> str:
 
 
 def with_notes(text: str, evidence: Evidence) -> str:
-    """Return the brief with the statements under NOTES replaced by the agent's own notes, so that no planner omits or
-    invents one."""
+    """Return the page of memory `text` with the agent's own notes under the heading NOTES, and nothing else there, so
+    that no planner omits or invents one."""
     notes = [PageStatement("NOTES", f"{note.kind}: {note.text}", (note.turn_id,)) for note in written_notes(evidence)]
     statements = read_brief(text)
     others = [statement for statement in statements if statement.heading != "NOTES"]
@@ -168,14 +173,16 @@ def with_notes(text: str, evidence: Evidence) -> str:
 
 
 def check_brief(text: str, evidence: Evidence) -> tuple[str, tuple[Finding, ...]]:
-    """Return the brief with wrong statements corrected or removed, and findings about these. Idempotent."""
+    """Check the page of memory `text` against the turns that it cites. Return the page with wrong statements corrected
+    or removed, and remarks on these. A second check of the result changes nothing."""
     checked = check_statements(text, evidence)
-    sound = brief_text(one.sound for one in checked if one.sound)
-    return sound, tuple(finding for one in checked for finding in one.findings)
+    sound = brief_text(statement.sound for statement in checked if statement.sound)
+    return sound, tuple(finding for statement in checked for finding in statement.findings)
 
 
 def check_statements(text: str, evidence: Evidence) -> list[CheckedStatement]:
-    """Return each statement of the brief with its corrections. Each statement is checked once for `evidence`."""
+    """Check each statement of the page of memory `text` against the turns that it cites, and return the results in
+    order. They are cached in `evidence`, as a plan's page is checked several times."""
     statements, checked = read_brief(text), evidence.once(_checks)
     for statement in statements:
         if statement not in checked:
@@ -184,15 +191,15 @@ def check_statements(text: str, evidence: Evidence) -> list[CheckedStatement]:
 
 
 def _checks(_: Evidence) -> dict[PageStatement, CheckedStatement]:
-    """Return an empty cache of checked statements; making a plan checks its brief three times."""
+    """Return an empty cache for the results of checks, as making a plan checks its page of memory three times."""
     return {}
 
 
 def _checked(written: PageStatement, evidence: Evidence, users_words: str) -> CheckedStatement:
-    """Return `written` corrected until nothing is left to correct, as a correction can change the names in it.
+    """Correct the statement `written` until no fault remains, as one correction can cause another.
 
-    A quoted part of a sentence is extended or marked as a part once. If the result still has such a quotation, all its
-    quotation marks are removed.
+    The quotation of a part of the user's sentence is extended to the sentence, or marked as a part, once. If the result
+    still has such a quotation, all its quotation marks are removed. `users_words`: all that the user wrote.
     """
     findings: list[Finding] = []
     sound = _settled(replace(written, text=evidence.shown(written.text)), evidence, users_words, findings)
@@ -211,7 +218,8 @@ def _checked(written: PageStatement, evidence: Evidence, users_words: str) -> Ch
 def _settled(
     sound: PageStatement | None, evidence: Evidence, users_words: str, findings: list[Finding]
 ) -> PageStatement | None:
-    """Return `sound` with its names, citations and quotation marks corrected; add what was wrong to `findings`."""
+    """Correct the names, citations and quotation marks of a statement, and add the problems to `findings`. Return None
+    if no clause of the statement can stay."""
     while sound is not None:
         sound, finding = _mended(sound, evidence, users_words)
         if finding is None:
@@ -222,15 +230,16 @@ def _settled(
 
 
 def _read_again(statement: PageStatement) -> PageStatement | None:
-    """Return `statement` as it would be read from a page; None if it would be left out."""
+    """Return `statement` as it is read from the text of a page, since a correction may change its form; None if it is
+    no statement any more."""
     return next(iter(read_brief(f"{statement.heading}\n{statement.line}")), None)
 
 
 def _mended(
     statement: PageStatement, evidence: Evidence, users_words: str
 ) -> tuple[PageStatement | None, Finding | None]:
-    """Return `statement` with its first fault corrected, and a finding about the fault. The statement is None if no
-    clause of it can stay. The finding is None if there is no fault."""
+    """Correct the first fault of `statement`. Return the statement (None if no clause of it can stay), and a remark on
+    the fault (None if there is none)."""
     sound, problem = _grounded(statement, evidence)
     if sound is None:
         clauses = [clause for clause in _CLAUSE_END.split(statement.text) if not invented(clause, evidence.names)]
@@ -248,10 +257,11 @@ def _mended(
 
 
 def _grounded(statement: PageStatement, evidence: Evidence) -> tuple[PageStatement | None, str]:
-    """Return `statement` with corrected citations, and the problem with them, empty without one.
+    """Correct the citations of `statement`, so that the cited turns contain its names. Return the statement, and the
+    problem, which is empty if there is none.
 
     Turns that do not exist are removed. For a name that is in none of the cited turns, the newest turn with it is
-    added. If a name is in no turn at all, None and the problem are returned.
+    added. If a name is in no turn at all, the statement is None.
     """
     cited = tuple(turn_id for turn_id in statement.turns if turn_id in evidence.turns)
     missing = _missing(statement.text, cited, evidence)
@@ -270,31 +280,33 @@ def _grounded(statement: PageStatement, evidence: Evidence) -> tuple[PageStateme
 
 
 def _missing(text: str, turn_ids: Sequence[str], evidence: Evidence) -> list[str]:
-    """Return the names in `text` that none of the turns contains; without turns, all its names."""
+    """Return the names in `text` that none of the turns `turn_ids` contains; without turns, all names."""
     sources: list[NameIndex | None] = [evidence.turns[turn_id].names for turn_id in turn_ids]
     first, *others = map(partial(invented, text), sources or [None])
     return [name for name in first if all(name in missing for missing in others)]
 
 
 def _short(statement: PageStatement) -> str:
-    """Return the beginning of a statement, for a finding."""
+    """Return the first 80 characters of a statement, to quote it in a remark."""
     return statement.text if len(statement.text) <= 80 else f"{statement.text[:80]}…"
 
 
 def _users_words(evidence: Evidence) -> str:
-    """Return everything that the user wrote, and texts of earlier compactions, which may quote the user; folded."""
+    """Return everything that the user wrote, and the texts of earlier compactions, which may quote the user, in a form
+    for comparing (`_folded`)."""
     return " ".join(filter(None, (turn.once(_quotable) for turn in evidence.turns.values())))
 
 
 def _quotable(turn: TurnEvidence) -> str:
-    """Return the words of the user and of earlier compactions in `turn`, folded."""
-    # line by line: a text beyond ASCII takes twelve bytes a character while it is folded
+    """Return the words of the user and of earlier compactions in `turn`, in a form for comparing (`_folded`)."""
+    # line by line, as a text beyond ASCII takes twelve bytes a character meanwhile
     words = (_folded(line.text) for line in turn.lines.of_sources("user", "planner"))
     return " ".join(filter(None, words))
 
 
 def _folded(text: str) -> str:
-    """Return `text` in lower case, with plain apostrophes and dots, and single spaces."""
+    """Return `text` in a form in which quotations can be compared: in lower case, with plain apostrophes and dots, and
+    single spaces."""
     return _plain(text).lower()
 
 
@@ -304,27 +316,28 @@ def _plain(text: str) -> str:
 
 
 def _quoted(statement: PageStatement, users_words: str, evidence: Evidence) -> tuple[PageStatement, str]:
-    """Return `statement` without quotation marks around words that are neither the user's nor code, and the problem,
-    empty without one."""
+    """Remove the quotation marks in `statement` around words that are neither the user's nor code. Return the
+    statement, and the problem, which is empty if there is none."""
     cited = [evidence.turns[turn_id] for turn_id in statement.turns]
     return _unquoted(statement, lambda quotation: _may_quote(quotation, users_words, cited))
 
 
 def _unquoted(statement: PageStatement, may_stay: Callable[[re.Match[str]], bool]) -> tuple[PageStatement, str]:
-    """Return `statement` without the quotation marks that may not stay, and the problem, empty without one."""
+    """Remove the quotation marks in `statement` for which `may_stay` returns False. Return the statement, and the
+    problem, which is empty if there is none."""
     text, problem = statement.text, ""
     while wrong := next((quotation for quotation in _QUOTE.finditer(text) if not may_stay(quotation)), None):
-        # one at a time: without one pair of marks, the others may form other pairs
+        # one pair at a time, as the other marks may then form other pairs
         text = " ".join((text[: wrong.start()] + wrong[0][1:-1] + text[wrong.end() :]).split())
         problem = problem or f"not the user's own words: {wrong[0][1:81]!r}"
     return replace(statement, text=text), problem
 
 
 def _may_quote(match: re.Match[str], users_words: str, cited: Sequence[TurnEvidence]) -> bool:
-    """Return True if a match of `_QUOTE` may keep its quotation marks.
+    """Return True if the quotation `match` may keep its quotation marks.
 
-    Quotations of fewer than `QUOTE_WORDS` and of words that the user wrote may. Others must be part of code, and one of
-    the turns `cited` must contain them with their marks.
+    It may if it is shorter than `QUOTE_WORDS`, or if the user wrote it. Otherwise it must be part of code, and one of
+    the `cited` turns must contain it with its quotation marks.
     """
     words, before = match[0][1:-1], match.string[: match.start()]
     if _count_words(words) < QUOTE_WORDS or _folded(words.strip(" .…")) in users_words:
@@ -334,13 +347,13 @@ def _may_quote(match: re.Match[str], users_words: str, cited: Sequence[TurnEvide
 
 
 def _count_words(text: str) -> int:
-    """Return the number of words; in scripts without blanks, of pairs of characters."""
+    """Return the number of words in `text`; in scripts without blanks between words, of pairs of characters."""
     return len(text.split() if text.isascii() else words_of(text))
 
 
 def _with_whole_sentences(statement: PageStatement, users_words: str, evidence: Evidence) -> PageStatement:
-    """Return `statement` with each quoted part of a user's sentence extended to the sentence, or marked as a part. The
-    rest of the sentence may say the opposite: ``"use the old API"`` in *never use the old API*."""
+    """Return `statement` with each quoted part of a user's sentence extended to the sentence, or marked as a part by
+    ``…``. A part alone may mean the opposite: ``"use the old API"`` in *never use the old API*."""
 
     def extended(match: re.Match[str]) -> str:
         words = match[0][1:-1]
@@ -359,10 +372,10 @@ def _without_quotations(statement: PageStatement) -> PageStatement:
 
 
 def _honest_forms(part: str, evidence: Evidence) -> Iterator[str]:
-    """Yield the forms in which a part of a user's sentence may be quoted.
+    """Yield the forms in which `part` of a user's sentence may be quoted without a false impression.
 
-    The first form is the sentence, unless it is long. The second is `part` with ``…`` where the sentence is cut. There
-    are none if the user also wrote `part` as a whole sentence.
+    The first is the sentence, if little longer than `part`. The second is `part` with ``…`` where it is cut. There
+    is none if the user also wrote `part` as a whole sentence, so that it may stay as it is.
     """
     folded = _folded(part)
     turns = (turn for turn in evidence.turns.values() if folded in turn.once(_quotable))
@@ -386,11 +399,11 @@ def _sentences_around(part: str, line: str) -> str:
 
 
 def covered_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:
-    """Return the numbers of the decisive lines of failures that statements of `brief` replace, by turn id.
+    """Find the lines of failures that need not be shown again, as a statement of the page of memory `brief` replaces
+    them. Return their numbers by turn id.
 
-    Entries leave these lines out. A statement replaces a line if it is under FAILED, cites the turn, and contains
-    `CARRIED_NAMES` and `CARRIED_WORDS` of the line. Of several such lines of a turn, it replaces the one that it
-    repeats most.
+    A statement replaces a line if it is under FAILED, cites the turn, and contains `CARRIED_NAMES` and `CARRIED_WORDS`
+    of the line. Of several such lines of a turn, it replaces the one that it repeats most.
     """
     covered: dict[str, frozenset[int]] = {}
     for statement in read_brief(brief):
@@ -404,27 +417,29 @@ def covered_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]
 
 
 def covers_success(brief: str, turn_id: str, lines: Iterable[Line]) -> bool:
-    """Return True if a statement of `brief` replaces the `lines` with the outcome of an action in the turn `turn_id`:
-    it cites the turn, and contains `CARRIED_NAMES` of a line, or without names `CARRIED_WORDS`."""
-    statements = [one for one in read_brief(brief) if turn_id in one.turns]
+    """Return True if the `lines` that show the success of an action in the turn `turn_id` need not be shown again, as a
+    statement of the page of memory `brief` replaces them: it cites the turn, and contains `CARRIED_NAMES` of a line, or
+    `CARRIED_WORDS` if the line has no names."""
+    texts = [statement.text for statement in read_brief(brief) if turn_id in statement.turns]
     return any(
-        _has_names(one.text, line) if _last_names(line.text) else _repeated(one.text, line).share >= CARRIED_WORDS
+        _has_names(text, line) if _last_names(line.text) else _repeated(text, line).share >= CARRIED_WORDS
         for line in lines
-        for one in statements
+        for text in texts
     )
 
 
 class _Repeated(NamedTuple):
-    """How much of a line a text repeats; a text that repeats more is greater."""
+    """Measure of how much of a line a text repeats. It is greater for a text that repeats more."""
 
     share: float
-    """Share of the words of the line, without its names and keys of JSON, that the text contains; 0 unless it contains
+    """Share of the line's words, without names and JSON keys, that the text contains; 0 unless the text contains
     `CARRIED_NAMES`."""
     has_whole_line: bool
+    """True if the text contains the whole line."""
 
 
 def _repeated(text: str, line: Line) -> _Repeated:
-    """Return how much of `line` is repeated by `text`."""
+    """Return how much of `line` the statement `text` repeats."""
     words = {*words_of(_JSON_KEY.sub(" ", line.text))}.difference(*map(words_of, specifics_of(line.text)))
     if not _has_names(text, line):
         return _Repeated(0.0, has_whole_line=False)
@@ -439,7 +454,7 @@ def _has_names(text: str, line: Line) -> bool:
 
 
 def _last_names(text: str) -> set[str]:
-    """Return the names in `text`, of a path only its last part; figures, which count as words, are left out."""
+    """Return the names in `text`, of a path only its last part. Figures are left out, as they count as words."""
     names = {name.rstrip("/").rpartition("/")[2].casefold() for name in specifics_of(text)}
     return {name for name in names if any(map(str.isalpha, name))}
 
@@ -447,18 +462,23 @@ def _last_names(text: str) -> set[str]:
 def with_record(
     brief: str, records: Iterable[Sequence[PageStatement]], counter: TokenCounter, most_raw_tokens: float
 ) -> str:
-    """Return `brief` with the statements of a record that it lacks. A record is about effects and open calls.
+    """Add the statements of a record (effects on the outside world, and open calls) to the page of memory `brief`, as
+    far as it lacks them.
 
-    The brief lacks a statement if no statement under the same heading cites one of its turns. `records`: the same
+    The page lacks a statement if no statement under the same heading cites one of its turns. `records`: the same
     record, newest statements first, in ever shorter forms. The first form that fits in `most_raw_tokens` is used. If
     even the shortest does not fit, one line with their turns replaces its oldest statements.
     """
     written = read_brief(brief)
-    cited = {(one.heading, turn_id) for one in written for turn_id in one.turns}
+    cited = {(statement.heading, turn_id) for statement in written for turn_id in statement.turns}
     missing: list[PageStatement] = []
     costs: list[int] = []
     for record in records:
-        missing = [one for one in record if not any((one.heading, turn_id) in cited for turn_id in one.turns)]
+        missing = [
+            statement
+            for statement in record
+            if not any((statement.heading, turn_id) in cited for turn_id in statement.turns)
+        ]
         costs = [counter.raw(statement.line + "\n") for statement in missing]
         if sum(costs) <= most_raw_tokens:
             break
@@ -472,27 +492,34 @@ def with_record(
 
 
 def fit_brief(text: str, counter: TokenCounter, most_raw_tokens: float) -> tuple[str, int]:
-    """Return the brief reduced to `most_raw_tokens`, and the number of statements that are shorter or missing. The
-    headings lose statements in the order of `GIVE_WAY`, each its last statement first, and of that its last clauses."""
+    """Shorten the page of memory `text` to `most_raw_tokens`. Return it with the number of statements that became
+    shorter or were removed.
+
+    The headings lose statements in the order of `GIVE_WAY`, each its last statement first, and of that its last
+    clauses.
+    """
     statements: list[PageStatement | None] = [*read_brief(text)]
     costs = [_raw_tokens(statement, counter) for statement in statements]
-    excess, reduced = sum(costs) + 2 * len(HEADINGS) - most_raw_tokens, 0  # each heading takes about two
-    for at, statement in sorted(enumerate(read_brief(text)), key=lambda one: (GIVE_WAY.index(one[1].heading), -one[0])):
+    excess, reduced = sum(costs) + 2 * len(HEADINGS) - most_raw_tokens, 0  # each heading takes about two tokens
+    numbered = sorted(enumerate(read_brief(text)), key=lambda place: (GIVE_WAY.index(place[1].heading), -place[0]))
+    for at, statement in numbered:
         if excess <= 0:
             break
         shorter = ((form, costs[at] - _raw_tokens(form, counter)) for form in _shorter(statement))
-        statements[at], saved = next((one for one in shorter if one[1] >= excess), (None, costs[at]))
+        fitting = ((form, form_saved) for form, form_saved in shorter if form_saved >= excess)
+        statements[at], saved = next(fitting, (None, costs[at]))
         excess, reduced = excess - saved, reduced + 1
     return (brief_text(filter(None, statements)), reduced) if reduced else (text, 0)
 
 
 def _raw_tokens(statement: PageStatement | None, counter: TokenCounter) -> int:
-    """Return the raw tokens of the line of `statement`; 0 for none."""
+    """Return the raw tokens of the line of `statement`; 0 for None."""
     return counter.raw(statement.line + "\n") if statement else 0
 
 
 def _shorter(statement: PageStatement) -> Iterator[PageStatement]:
-    """Yield `statement` without its last clause, without its last two, and so on, but with at least one."""
+    """Yield ever shorter forms of `statement`: without its last clause, without its last two, and so on, but with at
+    least one clause."""
     clauses = _CLAUSE_END.split(statement.text)
     for number in range(len(clauses) - 1, 0, -1):
         yield replace(statement, text="".join(clauses[:number]).rstrip(";； "))

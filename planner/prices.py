@@ -1,8 +1,7 @@
-"""Prices of tokens in dollars, and the number of calls after which a change to a cached prompt pays back.
+"""Computes the price of tokens in dollars, and after how many calls a change to a cached prompt has paid back.
 
-Cache prices are in units of the model's input price. The user's own prices take precedence over the published table
-(`planner.reading.tokens`), and that over `_UNLISTED`. For a model in none of these, no dollars are shown. Does not
-depend on sessions.
+Prices of the provider's cache are in units of the model's input price. The user's own prices take precedence over the
+table of the package ``genai-prices``, and that over `_UNLISTED`. For a model in none of these, no dollars are shown.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from planner.settings import ModelPrices, PriceBand
 WRITE_5_MINUTES = 1.25
 """Price of writing a token to a cache of 5 minutes, in units of the input price (Anthropic, prompt caching)."""
 CACHE_READ_PRICES = (0.1, 0.05, 0.025)
-"""Prices of reading a token from the cache, in units of the input price. In order: in general, for Opus and Sonnet 5.5,
-for Fable from 5.1 on."""
+"""Prices of reading a token from the cache, in units of the input price: in general, for Opus and Sonnet 5.5, and for
+Fable from 5.1 on."""
 CACHE_LIFETIME_SECONDS = 300
-"""Seconds for which a prefix stays in a 5-minute cache after it was last read."""
+"""Seconds for which the beginning of a prompt stays in a 5-minute cache after it was last read."""
 _MARGIN_SECONDS = 15
-"""Last seconds of a cached prefix, in which it counts as expired already, as a request takes time to arrive."""
+"""Seconds before its end at which a cache already counts as expired, because a request takes time to arrive."""
 LEAST_DOLLARS = 0.0001
-"""Smallest amount that is shown exactly; smaller ones are shown as less than this."""
+"""Smallest amount that is shown as it is; a smaller one is shown as less than this."""
 _MILLION = 1_000_000
 
 _GENERAL = ModelPrices(input=1, output=5)
-"""Relative prices for an unknown model; they are no dollars."""
+"""Prices of an unknown model in relation to each other; they are no dollars."""
 _DEAREST = ModelPrices(input=10, output=50, cache_read=0.025)
-"""Upper bound of prices for an unknown model (Claude Fable 5.1)."""
+"""Highest known prices (Claude Fable 5.1), as an upper bound for an unknown model."""
 _LONG = PriceBand(above_tokens=272_000, input=2, output=1.5)
 """Prices of OpenAI's models for long prompts."""
 _UNLISTED = {
@@ -44,41 +43,41 @@ _UNLISTED = {
     "gemini-4-neon": ModelPrices(input=3, output=15, cache_read=0.05, cache_write=None),
     "gemini-4-hydrogen": ModelPrices(input=1.5, output=7.5, cache_read=0.05, cache_write=None),
 }
-"""Prices of November 2026 that the published table lacks, by a part of the model's name. The table takes precedence
-once it has them."""
-_OWN: dict[str, ModelPrices] = {}
+"""Prices of November 2026 that the package ``genai-prices`` lacks, by a part of the model's name. Its table takes
+precedence once it has them."""
+_REGISTERED: dict[str, ModelPrices] = {}
 """User's own prices, by a part of the model's name."""
 
 
 def is_warm(idle_seconds: float, lifetime_seconds: float = CACHE_LIFETIME_SECONDS) -> bool:
-    """Return True if a prefix that was last read `idle_seconds` ago is still cached when a request sent now arrives."""
+    """Return True if a prompt that was last read `idle_seconds` ago is still cached when a request sent now arrives."""
     return idle_seconds + _MARGIN_SECONDS <= lifetime_seconds
 
 
 def register_prices(prices: Mapping[str, ModelPrices]) -> None:
-    """Use the user's own `prices`, by a part of a model's name, instead of the published ones."""
-    _OWN.update({_plain_name(name): own for name, own in prices.items()})
+    """Use the user's own `prices`, by a part of a model's name, in this process instead of the published ones."""
+    _REGISTERED.update({_plain_name(name): model_prices for name, model_prices in prices.items()})
 
 
 def _plain_name(model: str) -> str:
-    """Return `model` in one spelling: ``gpt-6.2-sol`` as ``gpt-6-2-sol``."""
+    """Return the name `model` in the spelling of the tables: ``gpt-6-2-sol`` for ``gpt-6.2-sol``."""
     return model.lower().replace(".", "-")
 
 
 def _prices_of(model: str) -> ModelPrices | None:
-    """Return the prices of `model`, in any provider's spelling; None if they are not known."""
-    return _listed(_OWN, model) or _published(model) or _listed(_UNLISTED, model)
+    """Return the prices of `model`, which may be spelled as any provider does; None if they are not known."""
+    return _listed(_REGISTERED, model) or _published(model) or _listed(_UNLISTED, model)
 
 
 def _listed(table: Mapping[str, ModelPrices], model: str) -> ModelPrices | None:
-    """Return the prices in `table` for a part of the name `model`; None without one."""
+    """Return the prices in `table` whose key is a part of the name `model`; None without one."""
     name = _plain_name(model)
     return next((prices for part, prices in table.items() if part in name), None)
 
 
 @lru_cache(maxsize=256)
 def _published(model: str) -> ModelPrices | None:
-    """Return today's prices of `model` from the published table; None if it has none for input and output."""
+    """Return today's prices of `model` from the package ``genai-prices``; None if it has none for input and output."""
     entry = published_model(model) if model else None
     if entry is None:
         return None
@@ -97,15 +96,16 @@ def _published(model: str) -> ModelPrices | None:
 
 
 def _bands(prices: Any, base: Mapping[str, float]) -> Iterator[PriceBand]:
-    """Yield the bands for long prompts in the published `prices`; their prices are factors of the `base` prices."""
+    """Yield the other prices for long prompts in `prices`, an object of ``genai-prices``, as factors of the `base`
+    prices for short ones."""
     for start in sorted({tier.start for tier in getattr(prices.input_mtok, "tiers", ())}):
         factors = {key: _price(prices, key, start) / base[key] for key in ("input", "output")}
         yield PriceBand(above_tokens=start, **factors)
 
 
 def _price(prices: Any, key: str, prompt_tokens: int = 0) -> float:
-    """Return dollars for a million tokens of the kind `key`, such as ``cache_read``; 0 without such a price.
-    `prompt_tokens`: size of the prompt, on which the price may depend."""
+    """Return dollars for a million tokens of the kind `key`, such as ``cache_read``, by `prices`, an object of
+    ``genai-prices``; 0 without such a price. `prompt_tokens`: size of the prompt, on which the price may depend."""
     price = getattr(prices, f"{key}_mtok", None)
     if price is None or not hasattr(price, "tiers"):
         return float(price or 0)
@@ -114,7 +114,7 @@ def _price(prices: Any, key: str, prompt_tokens: int = 0) -> float:
 
 
 def cache_prices(model: str = "") -> ModelPrices:
-    """Return the prices of `model`; general ratios instead of dollars if they are not known."""
+    """Return the prices of `model`, to compare costs. If they are not known, they are general ratios, not dollars."""
     return _prices_of(model) or _GENERAL
 
 
@@ -125,26 +125,26 @@ def payback_calls(
     prices: ModelPrices = _GENERAL,
     extra_cost_tokens: float = 0.0,
 ) -> float:
-    """Return the number of calls after which removing tokens from a cached context has paid back; infinite if it never
-    does.
+    """Return the number of calls after which removing tokens from a cached prompt has paid back, as the rest must be
+    written to the cache again; infinite if it never does.
 
-    S tokens are removed from a context of C tokens, and its first p tokens are unchanged. Then the C - p - S tokens
+    S tokens are removed from a prompt of C tokens, and its first p tokens are unchanged. Then the C - p - S tokens
     after the first change are written to the cache again, once, at a price of w instead of r each. Each call saves
-    r * S. In one price band the number is (w - r)(C - p - S) / (r * S).
+    r * S. With the same prices before and after, the number is (w - r)(C - p - S) / (r * S).
 
     `extra_cost_tokens`: other cost of the change, such as the planner's call, in input tokens.
     """
-    left = context_tokens - removed_tokens
-    rewritten = max(0.0, left - unchanged_prefix_tokens)
-    after = prices.factor(left)
-    saved = prices.cache_read * (prices.factor(context_tokens) * context_tokens - after * left)
+    remaining = context_tokens - removed_tokens
+    rewritten = max(0.0, remaining - unchanged_prefix_tokens)
+    factor_after = prices.factor(remaining)
+    saved = prices.cache_read * (prices.factor(context_tokens) * context_tokens - factor_after * remaining)
     if removed_tokens <= 0 or saved <= 0:
         return math.inf
-    return (after * (prices.write_price - prices.cache_read) * rewritten + extra_cost_tokens) / saved
+    return (factor_after * (prices.write_price - prices.cache_read) * rewritten + extra_cost_tokens) / saved
 
 
 def carrying_costs_more(carried_tokens: float, kept_tokens: float, prices: ModelPrices) -> bool:
-    """Return True as soon as continuing has cost as much as a compaction that leaves `kept_tokens`.
+    """Return True as soon as going on without a compaction has cost as much as one that leaves `kept_tokens`.
 
     `carried_tokens`: the tokens that a compaction would have removed, added up over all calls since the last one. They
     cost r each, the price of a read: this is the rent. A compaction writes the kept tokens again, at w - r each: this
@@ -157,8 +157,8 @@ def carrying_costs_more(carried_tokens: float, kept_tokens: float, prices: Model
 
 
 def dollars(model: str, *usages: Usage) -> float | None:
-    """Return the estimated cost of all `usages` with `model`; None if it is not known. Usage of no tokens costs nothing
-    with any model."""
+    """Return the estimated cost in dollars of all `usages` of `model`; None if its prices are not known. A usage of no
+    tokens costs nothing with any model."""
     prices = _prices_of(model)
     if prices is None:
         return None if any(usage != Usage() for usage in usages) else 0.0
@@ -166,12 +166,14 @@ def dollars(model: str, *usages: Usage) -> float | None:
 
 
 def dollars_at_most(model: str, usage: Usage) -> float:
-    """Return the cost of `usage` with `model`, at the highest known prices if its own are not known."""
+    """Return the cost in dollars of `usage` of `model`; at the highest known prices if its own are not known, so that
+    the cost is never higher."""
     return _cost(_prices_of(model) or _DEAREST, usage)
 
 
 def _cost(prices: ModelPrices, usage: Usage) -> float:
-    """Return the cost of `usage` in dollars. All its requests count as equally long, so that one price band holds."""
+    """Return the cost of `usage` in dollars. All its requests count as equally long, as their prices may depend on the
+    length."""
     read = usage.cache_read_input_tokens * prices.cache_read
     written = usage.cache_creation_input_tokens * prices.write_price
     prompt = usage.prompt_tokens / max(1, usage.requests)
@@ -180,18 +182,19 @@ def _cost(prices: ModelPrices, usage: Usage) -> float:
 
 
 def cached_prompt(read_tokens: int, written_tokens: int = 0) -> Usage:
-    """Return the usage of a prompt: its beginning is read from the cache, and its end written to it."""
+    """Return the usage of a prompt whose first `read_tokens` are read from the cache and whose last `written_tokens`
+    are written to it."""
     return Usage(cache_read_input_tokens=read_tokens, cache_creation_input_tokens=written_tokens)
 
 
 def billed_tokens(usage: object, name: str) -> int:
-    """Return the tokens of the kind `name`, such as ``input_tokens``, that are billed for an answer.
+    """Return the tokens of the kind `name`, such as ``input_tokens``, that are billed for a response.
 
-    `usage`: the field of the answer, a dict or the SDK's object. The server's own compactions are only in its
+    `usage`: field of the response, a dict or an object of the SDK. Compactions by the provider itself are only in its
     ``iterations``, not in the other fields (``BetaUsage`` in the SDK).
     """
-    entries = field_of(usage, "iterations")
-    compactions = [e for e in entries if field_of(e, "type") == "compaction"] if isinstance(entries, list) else []
+    steps = field_of(usage, "iterations")
+    compactions = [step for step in steps if field_of(step, "type") == "compaction"] if isinstance(steps, list) else []
     values = (field_of(part, name) for part in (usage, *compactions))
     return sum(value for value in values if isinstance(value, int) and value > 0)
 
@@ -199,10 +202,11 @@ def billed_tokens(usage: object, name: str) -> int:
 def switch_dollars(
     model: str, before: int, after: int, unchanged: int, made: Provenance | None = None
 ) -> dict[str, float]:
-    """Return the costs of replacing a prompt of `before` tokens by one of `after` tokens; unknown costs are left out.
+    """Return what it costs, in dollars, to replace a prompt of `before` tokens by one of `after` tokens, by name.
+    Unknown costs are left out.
 
-    ``rebilled``: paid once, as the part after the first `unchanged` tokens is written to the cache instead of read from
-    it. ``saved``: by each later call. ``planning``: the cost of the plan with the provenance `made`.
+    ``rebilled`` is paid once, as the part after the first `unchanged` tokens is written to the cache instead of read
+    from it. ``saved`` is saved by each later call. ``planning`` is the cost of the plan, whose origin is `made`.
     """
     prices, planning = _prices_of(model), dollars(made.model, made.usage) if made else None
     spent = {"planning": planning} if planning else {}
@@ -215,7 +219,8 @@ def switch_dollars(
 
 
 def money(amount: float | None, text: str = "") -> str:
-    """Return `text` followed by `amount` dollars, ``1,200 tokens ≈ $0.012``; `text` alone without an amount."""
+    """Return `text` with `amount` in dollars after it: ``1,200 tokens ≈ $0.012``. Return `text` alone if the amount is
+    None or 0."""
     if not amount:
         return text
     number = f"{amount:,.2f}" if amount >= 1 else f"{max(amount, LEAST_DOLLARS):.2g}"
@@ -223,6 +228,7 @@ def money(amount: float | None, text: str = "") -> str:
 
 
 def switch_money(dollars: Mapping[str, float]) -> str:
-    """Return the costs of `switch_dollars` as text: ``≈ $0.12 once, ≈ $0.016 less a call, planning ≈ $0.02``."""
+    """Return the costs that `switch_dollars` computed as text: ``≈ $0.12 once, ≈ $0.016 less a call, planning ≈
+    $0.02``."""
     forms = {"rebilled": "{} once", "saved": "{} less a call", "planning": "planning {}"}
     return ", ".join(form.format(money(dollars[name])) for name, form in forms.items() if dollars.get(name))

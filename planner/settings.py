@@ -1,6 +1,6 @@
-"""Settings of planning, and declarations of what tools do. Bounds are on the fields; unknown keys are refused.
+"""Defines the settings of planning, with their bounds, prices of models, and the user's declarations of what tools do.
 
-A tool without a declaration counts as one that may act.
+Unknown settings are refused. A tool without a declaration counts as one that may change the outside world.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from planner.errors import SettingsError
 from planner.reading.secrets import quoted
 
 PlannerName = Literal["auto", "model", "rules"]
-"""Planner by name; ``auto`` is the model if there is a key, else the rules."""
+"""Name of a planner; ``auto`` is ``model`` if there is an API key, else ``rules``."""
 
 TOOL_NAME = "[a-zA-Z0-9_-]{1,128}"
-"""Characters of a tool's name, for the API and for a view that mentions it: ``mcp__memory__restore_context``; nothing
-that could end a sentence, a line or a frame."""
+"""Pattern of a tool's name: ``mcp__memory__restore_context``. It allows nothing that could end a sentence, a line or a
+tag, as the name is shown to the agent."""
 RESTORE_TOOL = "restore_context"
-"""Agent's tool that restores the content of a reference."""
+"""Name of the tool with which an agent reads removed content by its id."""
 _SERVER = "compactor"
 """Name of this project's MCP server, unless the person who configured it chose another."""
 OptionalToolName = Annotated[str, Field(pattern=rf"^({TOOL_NAME})?$")]
 
 
 class CheckedSettings(BaseModel):
-    """Settings whose errors name the wrong field."""
+    """Base of settings whose errors name the wrong field and what is expected there."""
 
     model_config = ConfigDict(defer_build=True)
 
     def __init__(self, **values: Any) -> None:
-        """Check the arguments.
+        """Check and store the values.
 
         Raises:
             SettingsError: an unknown name or a value out of bounds; the text names it and the expected form.
@@ -46,14 +46,15 @@ class CheckedSettings(BaseModel):
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # nested: their names stay in the error
 
     def changed(self, **values: Any) -> Self:
-        """Return a copy with some values changed and checked; nothing else is read again."""
+        """Return a copy with these `values` changed and checked. Files and environment variables are not read again."""
         with explained(type(self)):
             return self.model_validate({name: getattr(self, name) for name in self.model_fields_set} | values)
 
 
 @contextmanager
 def explained(settings: type[BaseModel], place: str = "") -> Iterator[None]:
-    """Raise errors in values of `settings` as a SettingsError that names their `place`."""
+    """Turn pydantic's error about a value of the class `settings`, raised in a ``with`` block, into a SettingsError
+    whose text begins with `place` and names the wrong setting."""
     try:
         yield
     except ValidationError as error:
@@ -63,7 +64,8 @@ def explained(settings: type[BaseModel], place: str = "") -> Iterator[None]:
 
 
 def _cure(error: Mapping[str, Any], settings: type[BaseModel]) -> str:
-    """Return the expected form for one error of pydantic; for an unknown name the nearest known one."""
+    """Return what the user should write instead, for one error of pydantic: the expected form, or for an unknown name
+    the most similar known one."""
     if error["type"] != "extra_forbidden":
         return f"{error['msg'][0].lower()}{error['msg'][1:]}, found {quoted(error['input'], 200)}"
     *outer, name = error["loc"]
@@ -73,59 +75,64 @@ def _cure(error: Mapping[str, Any], settings: type[BaseModel]) -> str:
 
 
 def _table_at(settings: type[BaseModel], part: object) -> type[BaseModel]:
-    """Return the settings class of the field `part`; if the field is a mapping, of its values."""
+    """Return the class of the settings inside the field `part` of `settings`; if the field is a mapping, that of its
+    values; `settings` itself if there is none."""
     field = settings.model_fields.get(str(part))
     kinds = (field.annotation, *get_args(field.annotation)) if field else ()
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), settings)
 
 
 def nearest(name: str, known: Sequence[str], prefix: str = "") -> str:
-    """Return the advice for an unknown `name`: the most similar of the `known` names, or all of them. `prefix`:
-    beginning of all names, which does not make them similar."""
+    """Return the advice for an unknown `name`, such as ``did you mean task?``, or all `known` names if none is similar.
+    `prefix`: beginning of all names, which is not compared."""
     from difflib import get_close_matches  # only errors need it
 
-    near = get_close_matches(name.removeprefix(prefix), [own.removeprefix(prefix) for own in known], 1)
+    near = get_close_matches(name.removeprefix(prefix), [known_name.removeprefix(prefix) for known_name in known], 1)
     return f"did you mean {prefix}{near[0]}?" if near else f"there are {', '.join(known)}"
 
 
 class PlanSettings(CheckedSettings):
-    """Settings of one planning call."""
+    """Settings for making one plan."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     target_ratio: float = Field(default=0.25, gt=0, le=1)
-    """Share of the history's tokens that the view may have without a target."""
+    """Size of the compacted messages, as a share of the history's tokens, if the caller sets no target."""
     target_model: str = ""
-    """Model that will read the view: decides token counts and thinking. Empty: a current Claude."""
+    """Model that will read the compacted messages: decides token counts and thinking. Empty: a current Claude."""
     window_tokens: int = Field(default=200_000, ge=1_000)
-    """Context window of the model that will read the view. A live tail that would fill it is shortened to previews."""
+    """Context window of the model that will read the compacted messages, in tokens. Newest messages that would fill it
+    are shortened to previews."""
     restore_tool: OptionalToolName = ""
-    """Agent's tool that returns a whole turn, to be named in the view; empty without one."""
+    """Tool with which the agent can read a removed turn, to be named in the compacted messages; empty without one."""
     min_savings_tokens: int = Field(default=0, ge=0)
     """Smallest saving in tokens; a plan that saves less keeps everything."""
     planner_input_ratio: float = Field(default=0.24, gt=0, le=1)
-    """Share of the history's tokens that the planner model may read, prompt and cards together."""
+    """Largest share of the history's tokens that the planner model reads: prompt and excerpts of turns together."""
     planner_input_floor_tokens: int = Field(default=23_000, ge=500)
-    """Tokens of a small history that the planner may always read. On two sessions plans from 19,000 and 22,000 tokens
-    answered .09 less than from 29,000 and 36,000. Twice as many tokens answered no more."""
+    """Tokens of a history that the planner model may always read, even if it is small. On two sessions, the share
+    of test questions that plans answered was .09 lower with 19,000 and 22,000 tokens than with 29,000 and 36,000. Twice
+    as many tokens answered no more."""
     session_input_ratio: float | None = Field(default=0.3, gt=0)
-    """Share of a session's tokens that all its plans together may read; the first plan has the two bounds above. If the
-    next question would read more, the plan is by rules, with the last brief. None: no such bound."""
+    """Largest share of a session's tokens that planner models read for all its plans; the first plan has the two bounds
+    above. If the next question would exceed it, rules make the plan, with the last page of memory. None: no bound."""
     piece_tokens: int = Field(default=60_000, ge=2_000)
-    """Size of cards in tokens from which they are planned in parallel pieces of at most this size."""
+    """Largest size of the excerpts of turns in one question, in tokens; more are divided among parallel questions."""
     max_output_tokens: int = Field(default=16_384, ge=256)
-    """Output limit of the planner model for one piece: the brief of 230,000 tokens takes six tenths of it."""
+    """Output limit of the planner model for one question: the page of memory for 230,000 tokens takes six tenths of
+    it."""
     timeout_seconds: float = Field(default=180.0, gt=0)
-    """Time for one planning call by a model, including its requests, questions about answers, retries and pieces."""
+    """Time for making one plan with a model, including all its questions, repetitions and corrections."""
     max_reasks: int = Field(default=2, ge=0, le=10)
-    """Number of times that an answer that is not a valid plan is returned to the model."""
+    """Number of times that the planner model is asked again after an answer that is no valid plan."""
 
     def first_input_tokens(self, tokens: float) -> int:
-        """Return how many tokens the planner of a first plan may read. `tokens`: size of the history.
+        """Return how many tokens the planner model may read for a first plan. `tokens`: size of the history.
 
-        It is the floor or the ratio, whichever is more. Between small and large histories it is 1.5 times the ratio,
-        but at most 1.25 times the floor. The reason: of 11 answers that plans from 23,000 of 80,000 tokens lost, 8 were
-        on no card. A smaller history does not get more, as its next plan would come late.
+        It is `planner_input_floor_tokens` or `planner_input_ratio` of the history, whichever is more. Between small and
+        large histories it is 1.5 times the ratio, but at most 1.25 times the floor. The reason: of 11 test questions
+        that plans from 23,000 of 80,000 tokens lost, the answers to 8 were in no excerpt. A smaller history does not
+        get more, as its next plan would come late.
         """
         share = self.planner_input_ratio * tokens
         between = min(1.25 * self.planner_input_floor_tokens, 1.5 * share)
@@ -133,16 +140,16 @@ class PlanSettings(CheckedSettings):
 
 
 class PriceBand(BaseModel):
-    """Prices of a request whose prompt is longer than a limit; they apply to the whole request."""
+    """Other prices for requests with a long prompt; they apply to the whole request."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     above_tokens: int = Field(ge=1)
-    """Size of the prompt above which the band holds."""
+    """Size of the prompt, in tokens, above which these prices apply."""
     input: float = Field(default=1.0, gt=0)
-    """Factor on the model's `input` price, and so on the prices of its cache."""
+    """Factor by which the model's `input` price is multiplied, and so the prices of its cache."""
     output: float = Field(default=1.0, gt=0)
-    """Factor on the model's `output` price."""
+    """Factor by which the model's `output` price is multiplied."""
 
 
 class ModelPrices(BaseModel):
@@ -159,7 +166,7 @@ class ModelPrices(BaseModel):
     cache_write: float | None = Field(default=1.25, ge=1)
     """Price of a token that is written to the cache, in units of `input`; None if writing costs nothing more."""
     bands: tuple[PriceBand, ...] = ()
-    """Other prices for longer prompts."""
+    """Other prices for longer prompts, if the provider has some."""
 
     @property
     def write_price(self) -> float:
@@ -167,64 +174,65 @@ class ModelPrices(BaseModel):
         return self.cache_write or 1.0
 
     def factor(self, prompt_tokens: float) -> float:
-        """Return the factor on the prices of a prompt of `prompt_tokens`."""
+        """Return the factor by which the prices of a prompt of `prompt_tokens` are multiplied; 1 for a short one."""
         band = self._band(prompt_tokens)
         return band.input if band else 1.0
 
     def output_factor(self, prompt_tokens: float) -> float:
-        """Return the factor on the price of an answer to a prompt of `prompt_tokens`."""
+        """Return the factor by which the price of an answer is multiplied if its prompt has `prompt_tokens`."""
         band = self._band(prompt_tokens)
         return band.output if band else 1.0
 
     def _band(self, prompt_tokens: float) -> PriceBand | None:
-        """Return the band with the highest limit that a prompt of `prompt_tokens` exceeds; None without one."""
+        """Return the prices that apply to a prompt of `prompt_tokens`; None if it is shorter than all their limits."""
         reached = [band for band in self.bands if prompt_tokens > band.above_tokens]
         return max(reached, key=lambda band: band.above_tokens, default=None)
 
 
 def bare_tool_name(name: str) -> str:
-    """Return a tool's own name, without the server's name, which clients of MCP put before it.
+    """Return the name of a tool without that of its MCP server, which clients put before it.
 
-    The own name of ``mcp__SERVER__restore_context`` is ``restore_context``, whatever the server. For this project's
-    server it also is for ``compactor-restore_context`` (Copilot) and ``compactor_restore_context`` (OpenCode).
+    For ``mcp__SERVER__restore_context`` it is ``restore_context``, whatever the server. For this project's server, the
+    forms of Copilot (``compactor-restore_context``) and OpenCode (``compactor_restore_context``) are known, too.
     """
-    server, _, own = name.rpartition("__")
-    return own if server else re.sub(f"^{_SERVER}[-_]", "", name)
+    server, _, tool = name.rpartition("__")
+    return tool if server else re.sub(f"^{_SERVER}[-_]", "", name)
 
 
 def restore_tool_of(tools: Sequence[Mapping[str, Any]], called: str = RESTORE_TOOL) -> str:
-    """Return the name of the tool among `tools` that restores removed content; empty if there is none.
+    """Return the full name of the agent's tool that restores removed content, from its `tools`; empty without one.
 
-    `called`: the tool's name without its server. The host's own tool takes precedence over one of this project's
-    server, and that over one of an unknown server.
+    `called`: the tool's name without its server. The host program's own tool is preferred to one of this project's
+    server, and that to one of an unknown server.
     """
     all_names = (str((tool.get("function") or tool).get("name", "")) for tool in tools)
     names = [name for name in all_names if called in (name, bare_tool_name(name)) and re.fullmatch(TOOL_NAME, name)]
-    of_own_server = re.compile(rf"(.*{_SERVER}__|{_SERVER}[-_]){re.escape(called)}")
-    hosts_own = (name for name in names if name == called)
-    own_servers = filter(of_own_server.fullmatch, names)
-    return next(chain(hosts_own, own_servers, names), "")
+    on_our_server = re.compile(rf"(.*{_SERVER}__|{_SERVER}[-_]){re.escape(called)}")
+    of_host = (name for name in names if name == called)
+    of_our_server = filter(on_our_server.fullmatch, names)
+    return next(chain(of_host, of_our_server, names), "")
 
 
 class ToolUse(CheckedSettings):
-    """One tool's declaration."""
+    """User's declaration of what one of the agent's tools does."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     effect: Literal["reads", "acts"] = "acts"
-    """Effect of the tool. ``reads``: it only reads, so a later read replaces an earlier one. ``acts``: it changes
-    something outside of the conversation, so its result is listed as an effect."""
+    """Effect of the tool. ``reads``: it only reads, so that a later read replaces an earlier one. ``acts``: it changes
+    something outside of the conversation, so that its calls stay in the list of what was done."""
     object_arguments: tuple[str, ...] = Field(default=())
     """Names of the arguments that identify the object that the tool reads or changes; all arguments if empty."""
     keep_fields: tuple[str, ...] = Field(default=())
-    """Names of fields of its JSON result that are shown with the call."""
+    """Names of fields of the tool's JSON result that are always shown with the call."""
 
 
 def declared_uses(uses: Mapping[str, ToolUse], tools: Sequence[Mapping[str, Any]] = ()) -> dict[str, ToolUse]:
-    """Return the declarations of tools by name: `uses` take precedence over the annotations in `tools`.
+    """Return what is declared about tools, by name: by the user (`uses`), or else by the annotations in `tools`, the
+    agent's own definitions.
 
-    A ``readOnlyHint`` of true is used to recognise repeated reads, never as a licence to drop an effect. If it is
-    false, or if there is a ``destructiveHint``, the tool acts (MCP specification, ToolAnnotations).
+    A ``readOnlyHint`` of true serves to recognise repeated reads, never to drop an action. If it is false, or if there
+    is a ``destructiveHint``, the tool acts (MCP specification, ToolAnnotations).
     """
     hinted: dict[str, ToolUse] = {}
     for tool in tools:
