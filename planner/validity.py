@@ -1,11 +1,11 @@
-"""Checks a list of messages against the API's rules that cutting and merging can break, and repairs lost results.
+"""Checks a list of messages against those rules of the Messages API that cutting and merging can break.
 
-`check_messages` reports what the API would refuse and repairs nothing. `answer_calls` gives calls without a result a
-note as their result, which the model can see. It invents and removes nothing.
+`check_messages` reports what the API would refuse and repairs nothing. `answer_calls` gives tool calls whose result was
+lost a note as their result, which the model can see. It invents and removes nothing.
 
-Rules 1 to 13, 15, 17, 19 and 23 to 25 are checked: calls and their results, thinking, and the shape of a list. Rule 14
-is left out, as it compares two lists. Rules 16, 18 and 20 to 22 (limits of a request, its cache marks and its
-characters) are left out, as a smaller list never breaks them.
+The rules are numbered. Rules 1 to 13, 15, 17, 19 and 23 to 25 are checked: calls and their results, thinking, and the
+shape of a list. Rule 14 is left out, as it compares two lists. Rules 16, 18 and 20 to 22 (limits of a request, its
+cache marks and its characters) are left out, as a smaller list never breaks them.
 """
 
 from __future__ import annotations
@@ -32,60 +32,61 @@ from planner.reading.tokens import ModelFamily, model_family
 __all__ = ["LOST_RESULT", "Violation", "answer_calls", "check_messages", "lost_call", "lost_result"]
 
 MENDED_BY_THE_API = frozenset({"alternation", "result_order", "split_results"})
-"""Codes of violations that the Messages API accepts: it merges neighbours of one role and pairs results by their ids.
-"""
+"""Codes of violations that only stricter providers refuse. The Messages API accepts them: it merges neighbouring
+messages of one role, and finds the result of a call by its id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Violation of one rule at one place of a request."""
+    """Violation of one of the API's rules at one place of a list of messages."""
 
     rule: int
-    """Number of the rule, which the docstring of its function describes."""
+    """Number of the rule. The function that checks it describes it."""
     place: str
-    """Place in the request: ``messages[3].content[1]``, ``messages[3]`` or ``messages``."""
+    """Place in the list: ``messages[3].content[1]``, ``messages[3]`` or ``messages``."""
     problem: str
     cure: str
+    """Words that tell the caller what to change."""
     code: str
-    """Name of the problem: ``alternation``, ``split_results``, …"""
+    """Short name of the problem: ``alternation``, ``split_results``, …"""
 
     @property
     def message(self) -> int:
-        """Index of the message at that place; not for ``messages``, the place of a problem of the whole list."""
+        """Index of the message with the violation. There is none if the place is ``messages``, the whole list."""
         return int(self.place.removeprefix("messages[").partition("]")[0])
 
     @property
     def refused(self) -> bool:
-        """True if the Messages API answers 400; False if only stricter providers refuse it."""
+        """True if the Messages API refuses the list (status 400); False if only stricter providers do."""
         return self.code not in MENDED_BY_THE_API
 
     def __str__(self) -> str:
-        """Return one line: the place, the problem, the remedy and the rule."""
+        """Return the violation as one line: place, problem, remedy and rule."""
         return f"{self.place}: {self.problem}; {self.cure} (rule {self.rule})"
 
 
 _PlacedCall = tuple[int, int, str]
-"""Index of a message, index of a call or result in it, and the id of the call."""
+"""Place of a tool call or result: index of the message, index of the block in it, and the id of the call."""
 
 
 class CallRound(NamedTuple):
-    """Calls in neighbouring assistant messages, which are one message for the API, and their results."""
+    """Tool calls in neighbouring assistant messages, which the API counts as one message, and their results."""
 
     calls: list[_PlacedCall]
     results: list[_PlacedCall]
     """Results in the user's messages right after the calls, whether or not they belong to these calls."""
     next_index: int
-    """Index of the message after the calls."""
+    """Index of the message after the last one with calls."""
 
 
 def place_of(message: int, block: int | None = None) -> str:
-    """Return ``messages[3]`` or ``messages[3].content[1]``."""
+    """Return the name of a place for errors: ``messages[3]``, or ``messages[3].content[1]`` with a `block`."""
     return f"messages[{message}]" if block is None else f"messages[{message}].content[{block}]"
 
 
 @dataclass(frozen=True)
 class CheckedRequest:
-    """Request under check; rules only read it."""
+    """List of messages that is checked, with what the rules need to know about the request."""
 
     messages: Sequence[Message]
     family: ModelFamily
@@ -94,13 +95,14 @@ class CheckedRequest:
 
     @lazy_property
     def blocks(self) -> list[tuple[int, int, Block]]:
-        """Top-level blocks of all messages, in order, each after the index of its message and its index in there."""
+        """Content blocks of all messages, in order: index of the message, index of the block in it, and the block.
+        Blocks inside results are left out."""
         contents = enumerate(map(blocks, self.messages))
         return [(at, index, block) for at, content in contents for index, block in enumerate(content)]
 
     @lazy_property
     def rounds(self) -> list[CallRound]:
-        """Calls and results of each run of assistant messages."""
+        """Tool calls and results of each run of neighbouring assistant messages."""
         by_role = groupby(enumerate(self.messages), lambda indexed: str(indexed[1]["role"]))
         runs = [(role, [at for at, _ in run]) for role, run in by_role]
         rounds = list[CallRound]()
@@ -111,26 +113,26 @@ class CheckedRequest:
         return rounds
 
     def _placed(self, messages: Sequence[int], kind: str) -> list[_PlacedCall]:
-        """Return the places of the blocks of type `kind` in the messages with these indices."""
+        """Return the places of the blocks of the type `kind` (calls or results) in the messages with these indexes."""
         places = [(at, index, block) for at in messages for index, block in enumerate(blocks(self.messages[at]))]
         return [(at, index, str(block.get(_ID_KEYS[kind]))) for at, index, block in places if block["type"] == kind]
 
     @property
     def last_answer(self) -> int:
         """Index of the last assistant message; -1 without one."""
-        indices = reversed(range(len(self.messages)))
-        return next((at for at in indices if self.messages[at]["role"] == "assistant"), -1)
+        indexes = reversed(range(len(self.messages)))
+        return next((at for at in indexes if self.messages[at]["role"] == "assistant"), -1)
 
     @property
     def last_answer_content(self) -> Sequence[Block]:
-        """Content of the last assistant message; empty without one."""
+        """Content blocks of the last assistant message; empty without one."""
         return blocks(self.messages[self.last_answer]) if self.last_answer >= 0 else ()
 
 
 _ID = lazy_pattern(r"[a-zA-Z0-9_-]+")
-"""Id of a call: ``toolu_01A-b``."""
+"""Id of a tool call: ``toolu_01A-b``."""
 _ID_KEYS = {"tool_use": "id", "tool_result": "tool_use_id"}
-"""Field with the id of a call, by the type of a block."""
+"""Name of the field with the id of the call, by the type of a block."""
 
 
 def calls_have_results(request: CheckedRequest) -> Iterator[Violation]:
@@ -150,7 +152,7 @@ def calls_have_results(request: CheckedRequest) -> Iterator[Violation]:
 
 def results_have_calls(request: CheckedRequest) -> Iterator[Violation]:
     """Check rule 2: every ``tool_result`` has its ``tool_use`` in the message before."""
-    paired: set[tuple[int, int]] = set()  # indices of message and block
+    paired: set[tuple[int, int]] = set()  # indexes of message and block
     for call_round in request.rounds:
         called = {call for _, _, call in call_round.calls}
         paired |= {(at, index) for at, index, call in call_round.results if call in called}
@@ -225,7 +227,7 @@ def ids_are_plain_and_unique(request: CheckedRequest) -> Iterator[Violation]:
 
 
 def inputs_are_objects(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 8: ``input`` is an object."""
+    """Check rule 8: the ``input`` of a tool call is an object."""
     for at, index, block in request.blocks:
         if block["type"].endswith("tool_use") and not isinstance(block.get("input"), dict):
             problem = f"input is {type(block.get('input')).__name__}, not an object"
@@ -233,10 +235,11 @@ def inputs_are_objects(request: CheckedRequest) -> Iterator[Violation]:
 
 
 def server_calls_and_results_pair(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 9: calls of a server's tools and their results are in one assistant turn, each call before its result.
+    """Check rule 9: calls of tools that the provider runs ("server tools") and their results are in one turn of the
+    assistant, each call before its result.
 
-    Results of a client's tools do not end a turn, as code on the server may call these tools. The user's words end it,
-    and then each server call needs its result. After the last message it need not have one yet (``pause_turn``).
+    Results of the client's tools do not end such a turn, as code at the provider may call these tools. The user's words
+    end it, and then each server call needs its result. At the end of the list it may have none yet (``pause_turn``).
     """
     called: dict[str, str] = {}  # places of the calls without a result so far, by id
     for at, index, block in request.blocks:
@@ -264,8 +267,8 @@ CALL_RULES = (
 
 
 def thinking_is_whole(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rules 10 and 11: thinking has its text or data and a signature, and is only in assistant messages. Only the
-    API can check whether a signature matches."""
+    """Check rules 10 and 11: a thinking block has its text or data and a signature, and is in an assistant message.
+    Whether a signature is right, only the API can check."""
     for at, index, block in request.blocks:
         if block["type"] not in THINKING:
             continue
@@ -300,8 +303,8 @@ def thinking_is_in_order(request: CheckedRequest) -> Iterator[Violation]:
 
 
 def manual_thinking_leads_calls(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 12: with manual thinking, the last assistant message with ``tool_use`` starts with thinking. The API
-    counts a run of calls and results as one assistant turn: thinking at the start of the run is enough."""
+    """Check rule 12: with manual thinking, the last assistant message with tool calls starts with thinking. It is
+    enough if the run of calls and results that it belongs to starts with thinking, as the API counts it as one turn."""
     last, content = request.last_answer, request.last_answer_content
     has_calls = any(block["type"] == "tool_use" for block in content)
     if not (request.thinking_enabled and request.family.thinks_manually and has_calls):
@@ -315,7 +318,7 @@ def manual_thinking_leads_calls(request: CheckedRequest) -> Iterator[Violation]:
 
 
 def no_thinking_when_off(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 13: with thinking off, the final assistant message contains none."""
+    """Check rule 13: if the request does not ask for thinking, the last assistant message contains none."""
     thinking = [index for index, block in enumerate(request.last_answer_content) if block["type"] in THINKING]
     if request.thinking_enabled is False and thinking:
         place, cure = place_of(request.last_answer, thinking[0]), "remove it, or switch thinking on"
@@ -323,8 +326,8 @@ def no_thinking_when_off(request: CheckedRequest) -> Iterator[Violation]:
 
 
 def prefill_is_allowed(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 15: on Claude 4.6 and later the last message is not an assistant message to be continued (prefill),
-    except one on which the server still works."""
+    """Check rule 15: for Claude 4.6 and later, the list does not end with an assistant message for the model to
+    continue (a prefill). One on which the provider still works (``pause_turn``) may be at the end."""
     last = request.last_answer
     is_at_the_end = 0 <= last == len(request.messages) - 1
     if is_at_the_end and not request.family.accepts_prefill and not _is_paused(request.messages[last]):
@@ -333,8 +336,8 @@ def prefill_is_allowed(request: CheckedRequest) -> Iterator[Violation]:
 
 
 def nothing_is_blank(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 17: no text block, also in a result, is empty or blank, and no message has empty content. A system
-    message that sets how to answer may be empty (``BetaSystemMessageParam`` in the SDK)."""
+    """Check rule 17: no text block is empty or blank, also inside results, and no message has empty content. Only a
+    system message that sets the form of answers may be empty (``BetaSystemMessageParam`` in the SDK)."""
     for at, message in enumerate(request.messages):
         if message["content"] == [] and not (message["role"] == "system" and message.get("output_config")):
             yield Violation(17, place_of(at), "no content", "leave the message out", "empty_content")
@@ -348,10 +351,10 @@ def nothing_is_blank(request: CheckedRequest) -> Iterator[Violation]:
 
 
 def roles_are_known(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 19: roles are ``user``, ``assistant``, and ``system`` for models that accept it inside the list.
+    """Check rule 19: roles are ``user`` and ``assistant``, and ``system`` for models that accept it inside the list.
 
-    A system message follows a user's message, or an assistant's on which the server still works. It is the last message
-    or right before an assistant's (Anthropic, "Mid-conversation system messages").
+    A system message follows a user's message, or an assistant's on which the provider still works. It is the last
+    message or right before an assistant's (Anthropic, "Mid-conversation system messages").
     """
     for at, message in enumerate(request.messages):
         role, place = message["role"], place_of(at)
@@ -364,16 +367,17 @@ def roles_are_known(request: CheckedRequest) -> Iterator[Violation]:
         elif role == "system" and request.family.is_claude:
             before, after = request.messages[max(0, at - 1)], request.messages[at + 1 : at + 2]
             follows = before["role"] == "user" or _is_paused(before)
-            if not follows or any(one["role"] != "assistant" for one in after):
+            if not follows or any(next_message["role"] != "assistant" for next_message in after):
                 cure = "put it directly after a user message and before the assistant's"
                 yield Violation(19, place, "a system message out of place", cure, "system_place")
 
 
 def compaction_blocks_lead(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 23: the server's ``compaction`` blocks are not empty, and each is the first block of its message.
+    """Check rule 23: ``compaction`` blocks, the provider's own summaries, are not empty, and each is the first block of
+    its message.
 
     A signed one (made on demand) is the first block of the list, and the only signed one. See
-    ``CompactionBlockMisplacedError`` and its neighbours in the SDK.
+    ``CompactionBlockMisplacedError`` and similar errors in the SDK.
     """
     signed = 0
     for at, index, block in request.blocks:
@@ -407,7 +411,8 @@ def roles_have_their_blocks(request: CheckedRequest) -> Iterator[Violation]:
 
 
 def list_starts_with_the_user(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 24: there is a message, and the first is the assistant's only with a server's compaction."""
+    """Check rule 24: there is at least one message, and the first is the user's, or the assistant's if it begins with a
+    ``compaction`` block, the provider's own summary."""
     if not request.messages:
         yield Violation(24, "messages", "no messages", "send at least one user message", "no_messages")
         return
@@ -419,8 +424,8 @@ def list_starts_with_the_user(request: CheckedRequest) -> Iterator[Violation]:
 
 
 def _is_paused(message: Message) -> bool:
-    """Return True for an assistant's message on which the server still works (``pause_turn``). It ends with a call or
-    result of a server's tool, and is sent back to be continued."""
+    """Return True if the provider still works on this assistant's message (``pause_turn``), so that it is sent back to
+    be continued: it ends with the call or result of a tool that the provider runs."""
     content = blocks(message)
     kind = content[-1]["type"] if message["role"] == "assistant" and content else ""
     return kind in ("server_tool_use", "mcp_tool_use") or kind.endswith("_tool_result")
@@ -453,16 +458,16 @@ def check_messages(
     thinking_enabled: bool | None = None,
     rules: Iterable[_Rule] = _RULES,
 ) -> list[Violation]:
-    """Return the violations of the API's rules in `messages` (dicts or SDK objects), sorted by the rule's number.
+    """Return the violations of the API's rules in `messages` (dicts or objects of the SDK), sorted by rule.
 
     Only rules that a change of the list can break are checked. The Messages API refuses a list for violations with
     `refused`; stricter providers refuse it for the others, too.
 
-    `model`: the reader of the messages; empty is a current Claude. `thinking_enabled`: whether the request asks for
-    thinking; if it is None, rules that depend on it are skipped. `rules`: the rules to check.
+    `model`: model that reads the messages; empty for a current Claude. `thinking_enabled`: True if the request asks for
+    thinking; with None, rules that depend on it are skipped. `rules`: functions that check the rules.
 
     Raises:
-        TranscriptError: an entry is not a message at all.
+        TranscriptError: an item is no message at all.
     """
     plain = [plain_message(message, place_of(at)) for at, message in enumerate(messages)]
     request = CheckedRequest(plain, model_family(model), thinking_enabled)
@@ -473,14 +478,15 @@ def check_messages(
 
 
 LOST_RESULT = "[The result of this call was lost before it was saved: whether the call took effect is not known.]"
-"""Text in place of the result of a call that has none."""
+"""Text that is put in place of the lost result of a tool call."""
 
 
 def answer_calls(messages: Sequence[Message]) -> list[Message]:
-    """Return `messages` with a note as the result of each call that has none, and results without a call as text.
+    """Repair tool calls and results that have lost each other, as the API would refuse the list.
 
-    Results in an assistant's message move into a user's message after it, and a call with the id of an earlier one gets
-    another id. Messages that need no repair stay the same objects.
+    A call without a result gets a note as its result, and a result without a call becomes text. Results in an
+    assistant's message move into a user's message after it, and a call with the id of an earlier one gets another id.
+    Messages that need no repair stay the same objects.
     """
     repaired, open_calls, known_ids, new_ids = list[Message](), list[str](), set[str](), dict[str, str]()
     for role, group in groupby(_with_results_by_users(messages), lambda message: str(message["role"])):
@@ -491,7 +497,7 @@ def answer_calls(messages: Sequence[Message]) -> list[Message]:
             repaired += _notes(open_calls)
         if role == "assistant":
             new_ids = {}
-            run = [_with_own_ids(message, known_ids, new_ids) for message in run]
+            run = [_with_unique_ids(message, known_ids, new_ids) for message in run]
         if role != "user":
             repaired += run
         answer = [block for message in run for block in blocks(message)] if role == "assistant" else []
@@ -500,39 +506,40 @@ def answer_calls(messages: Sequence[Message]) -> list[Message]:
 
 
 def _with_results_by_users(messages: Iterable[Message]) -> Iterator[Message]:
-    """Yield `messages`; results in an assistant's message follow it in a message of the user."""
+    """Yield `messages`, with results that are in an assistant's message moved into a user's message after it."""
     for message in messages:
         content = blocks(message) if message["role"] == "assistant" else []
         results = [block for block in content if block["type"] == "tool_result"]
-        rest = [block for block in content if block["type"] != "tool_result"]
-        if rest or not results:
-            yield {**message, "content": rest} if results else message
+        others = [block for block in content if block["type"] != "tool_result"]
+        if others or not results:
+            yield {**message, "content": others} if results else message
         if results:
             yield {"role": "user", "content": results}
 
 
-def _with_own_ids(message: Message, known_ids: set[str], new_ids: dict[str, str]) -> Message:
-    """Return `message` with another id for each call whose id is in `known_ids`, and add its ids to these.
+def _with_unique_ids(message: Message, known_ids: set[str], new_ids: dict[str, str]) -> Message:
+    """Return `message` with another id for each call whose id is in `known_ids`, as an id may occur once. The ids of
+    its calls are added to `known_ids`.
 
-    `new_ids`: ids of this run of messages, by the ids that their results name; the first call with an id gets its
-    result.
+    `new_ids`: ids of the calls in this run of messages, by the ids that their results have. Of several calls with the
+    same id, the first gets the result.
     """
     content = list[Block]()
     for block in blocks(message):
         if block["type"] == "tool_use":
-            call = own = str(block.get("id"))
-            if call in known_ids:
-                own = next(name for number in count(2) if (name := f"{call}_{number}") not in known_ids)
-                block = {**block, "id": own}
-            known_ids.add(own)
-            new_ids.setdefault(call, own)
+            old_id = new_id = str(block.get("id"))
+            if old_id in known_ids:
+                new_id = next(name for number in count(2) if (name := f"{old_id}_{number}") not in known_ids)
+                block = {**block, "id": new_id}
+            known_ids.add(new_id)
+            new_ids.setdefault(old_id, new_id)
         content.append(block)
     is_same = all(block is old for block, old in zip(content, blocks(message), strict=True))
     return message if is_same else {**message, "content": content}
 
 
 def _renamed(message: Message, new_ids: Mapping[str, str]) -> Message:
-    """Return `message` with the new ids of the calls in its results."""
+    """Return `message` with the ids in its results replaced by the `new_ids` of their calls."""
     ids = {id(block): str(block.get("tool_use_id")) for block in blocks(message) if block["type"] == "tool_result"}
     if all(new_ids.get(call, call) == call for call in ids.values()):
         return message
@@ -548,9 +555,11 @@ def _notes(calls: Sequence[str]) -> list[Message]:
 
 
 def _answered(run: list[Message], calls: Sequence[str]) -> list[Message]:
-    """Return `run`, neighbouring messages of the user, beginning with one result for each id in `calls`.
+    """Return `run`, neighbouring messages of the user, changed so that they begin with one result for each of `calls`,
+    the ids of the calls before them.
 
-    A call without a result gets a note. Other results become text. If nothing is to be changed, `run` is returned.
+    A call without a result gets a note as its result. Other results become text. If nothing is wrong, `run` itself is
+    returned.
     """
     placed = {(at, index): block for at, message in enumerate(run) for index, block in enumerate(blocks(message))}
     results = [place for place, block in placed.items() if block["type"] == "tool_result"]
@@ -563,22 +572,23 @@ def _answered(run: list[Message], calls: Sequence[str]) -> list[Message]:
     answers = [
         placed[first_results[call]] if call in first_results else lost_result(call) for call in dict.fromkeys(calls)
     ]
-    rest = list[Message]()
+    others = list[Message]()
     for at, message in enumerate(run):
         if content := [block for index, block in enumerate(blocks(message)) if (at, index) not in used]:
             content = [lost_call(block) if block["type"] == "tool_result" else block for block in content]
-            rest.append({**message, "content": content})
+            others.append({**message, "content": content})
     if not answers:
-        return rest
-    return [{"role": "user", "content": [*answers, *(rest[0]["content"] if rest else [])]}, *rest[1:]]
+        return others
+    return [{"role": "user", "content": [*answers, *(others[0]["content"] if others else [])]}, *others[1:]]
 
 
 def lost_result(call: str) -> Block:
-    """Return the note in place of the result of `call`."""
+    """Return a result block with a note, in place of the lost result of the call with the id `call`."""
     return {"type": "tool_result", "tool_use_id": call, "content": LOST_RESULT}
 
 
 def lost_call(result: Block) -> Block:
-    """Return the text block that replaces a `result` without a call; a tag marks it as the host's words."""
+    """Return the text block that replaces a `result` without a call. A tag marks it as words of the host program, so
+    that they are not taken for the user's."""
     text = f"[A result whose call was lost:]\n{readable_text(result.get('content'))}"
     return {"type": "text", "text": f"<system-reminder>\n{text}\n</system-reminder>"}
