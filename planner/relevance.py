@@ -1,13 +1,13 @@
-"""The likely worth of each line of a history for the next steps, without a model, and the order in which lines fill
-free space.
+"""Estimates without a model how much each line of a conversation is worth for the next steps, and ranks the lines.
 
 The relevance of a line is the sum of the weights of its names and a value for its words. The weight of a name is the
-likelihood that the agent uses it again, from where it occurred and who wrote it. Names are here all specifics and words
-of a text; a name's *place* is its index in the list of all names. A longer history adds its new turns to the counts.
+likelihood that the agent uses it again, from where it occurred and who wrote it. *Names* are here all words of a text
+and all specifics (paths, ids, numbers); a name's *place* is its index in the list of all names. When the conversation
+grows, its new turns are added to the counts.
 
-Lines fill space by relevance per token, the best first. A pick is a line with the neighbours that explain it. Each pick
-is the one that adds most relevance per token to the earlier picks. The order depends on the history alone, never on a
-planner's answer.
+Lines fill space by relevance per token, the best first. A *pick* is a line with the neighbours that explain it. Each
+pick is the one that adds most relevance per token to the earlier picks. The order depends on the conversation alone,
+never on a model's answer.
 """
 
 from __future__ import annotations
@@ -29,24 +29,25 @@ from planner.reading.lazy import lazy_pattern
 from planner.reading.lines import BlockText, Lines, Part, is_encoded, text_width
 
 WRITERS: Sequence[Part] = ("assistant", "call", "user")
-"""Parts of a turn whose names are recorded, each by a bit of `Columns.writers`."""
+"""Parts of a turn for which it is recorded that they contain a name, each by one bit of `Columns.writers`."""
 WORD, NUMBER = 1, 2
-"""Kinds of names in `Columns.kinds`: plain words, and whole numbers."""
+"""Kinds of names in `Columns.kinds`: plain words, and whole numbers. Other names have the kind 0."""
 _BITS = {part: 1 << at for at, part in enumerate(WRITERS)}
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Names in each line of a turn, by their places, which take a tenth of the memory of texts."""
+    """Names in each line of a turn. They are stored as indexes in the list of all names (*places*), which take a tenth
+    of the memory of texts."""
 
     places: array[int]
     """Places of the names in all lines, one line after the other. In each line a name occurs once."""
     bounds: array[int]
-    """Index in `places` at which each line begins, and after them the end of the last line."""
+    """Indexes in `places` at which the lines begin, and at the end the length of `places`."""
 
     @classmethod
     def of(cls, lines: Iterable[Collection[int]]) -> Rows:
-        """Return the rows of `lines`, each with the places of its names."""
+        """Store `lines`, each of which has the places of the names in one line of a turn."""
         places, bounds = array("I"), array("I", [0])
         for line in lines:
             places.extend(line)
@@ -54,12 +55,12 @@ class Rows:
         return cls(places, bounds)
 
     def between(self, first: int, stop: int) -> array[int]:
-        """Return the places of the names in the lines from index `first` up to, but not including, `stop`."""
+        """Return the places of the names in the lines from index `first` to `stop` - 1."""
         return self.places[self.bounds[first] : self.bounds[stop]]
 
 
 class Columns(NamedTuple):
-    """Counts of all names. The values of a name are at its place in each column."""
+    """Counts of all names of a conversation. The values of a name are at its place (index) in each column."""
 
     lines: array[int]
     """Number of lines with the name."""
@@ -70,14 +71,14 @@ class Columns(NamedTuple):
     last_written: array[int]
     """Number of the last turn in which the agent wrote the name, or 0."""
     last_offsets: array[int]
-    """Number of characters of the history up to the end of the last line with the name."""
+    """Number of characters from the start of the history to the end of the last line with the name."""
     writers: array[int]
-    """Bits of those `WRITERS` that have contained the name."""
+    """Parts of turns that have contained the name: one bit for each of `WRITERS`."""
     kinds: array[int]
-    """Kind of the name: `WORD`, `NUMBER` or 0 for others."""
+    """Kind of the name: `WORD`, `NUMBER`, or 0 for others."""
 
     def grown(self, names: Collection[str]) -> Columns:
-        """Return a copy with new `names` at the end."""
+        """Return a copy with the new `names`, not counted yet, at the end of each column."""
         longer = Columns(*[column + array(column.typecode, bytes(len(names) * column.itemsize)) for column in self])
         kinds = [WORD if is_word(name) else NUMBER if name.isdigit() else 0 for name in names]
         return longer._replace(kinds=self.kinds + array("B", kinds))
@@ -85,28 +86,30 @@ class Columns(NamedTuple):
 
 @dataclass
 class Occurrences:
-    """Names in the turns of a history, and their counts. Nothing changes it after `extended` has returned it.
+    """Names in all turns of a conversation, where they occur, and how often. It does not change after `extended` has
+    returned it.
 
-    `rows`, `columns` and `parts` refer to a name by its place.
+    `rows`, `columns` and `parts` refer to a name by its *place*, its index in `names`.
     """
 
     digests: tuple[str, ...] = ()
-    """Digests of the turns."""
+    """Digests of the turns, by which a longer history is recognised."""
     rows: dict[str, Rows] = field(default_factory=dict)
-    """Names in each line, by turn id. Those components of a name that occur as names themselves follow it."""
+    """Names in each line, by turn id. After a name such as ``src/a.py`` come its components, if they occur as names
+    themselves."""
     names: list[str] = field(default_factory=list)
     """All names, in the order of their places. A list takes a fifth of the memory of a dict."""
     joined: list[str] = field(default_factory=list)
-    """Names that may have several components."""
+    """Names that may have several components, such as ``src/a.py``."""
     parts: dict[int, Sequence[int]] = field(default_factory=dict)
-    """Places of a name and of its components, by the place of the name. Components count if they occur as names
-    themselves and are neither words nor numbers."""
+    """Places of a name and of its components, by the place of the name. A component counts if it occurs as a name
+    itself and is neither a word nor a number."""
     columns: Columns = field(default_factory=lambda: Columns(*[array(kind) for kind in "IIIIIBB"]))
     characters: int = 0
     """Number of characters of all turns."""
 
     def extended(self, evidence: Evidence) -> Occurrences:
-        """Return the occurrences in all turns of `evidence`; only new turns are read if the known ones come first."""
+        """Return the names in all turns of `evidence`. If the known turns come first, only the new ones are read."""
         turns = list(evidence.turns.values())
         digests, known = tuple(turn.turn.digest for turn in turns), len(self.digests)
         if digests[:known] != self.digests:
@@ -118,13 +121,14 @@ class Occurrences:
         return longer
 
     def _add(self, earlier: Sequence[TurnEvidence], new: Sequence[TurnEvidence]) -> None:
-        """Count the names in `new` turns, and in `earlier` turns components of names that are now names themselves."""
+        """Count the names in the `new` turns. In the `earlier` turns, count components of names that have occurred as
+        names themselves only in the new turns."""
         known, offset = len(self.names), 0  # number of names so far; number of characters before a turn
         places = defaultdict[str, int](count(known).__next__, zip(self.names, count(), strict=False))
         seen: dict[int, array[int]] = {}
         for turn in new:
             self.rows[turn.turn.id] = _read(turn, places, seen)
-        del seen  # frees its memory before the columns grow
+        del seen  # its memory is needed for the columns
         new_names = [*islice(places, known, None)]
         self.names += new_names
         self.columns = self.columns.grown(new_names)
@@ -140,30 +144,31 @@ class Occurrences:
             self.characters += sum(len(text.text) for text in turn.lines.texts)
 
     def _gain_parts(self, places: Mapping[str, int], known: int) -> Iterator[int]:
-        """Record the components of each name with one among the names after the first `known`, and yield the name's
-        place. `places`: places by name. Words and numbers are no components: `words_of` finds them anyway."""
+        """Record the components of the names for which a component is new: its place is `known` or more. Yield the
+        places of these names. `places`: place of each name. Words and numbers are no components, as `words_of` finds
+        them anyway."""
         kinds = self.columns.kinds
         for name in self.joined:
-            held = [place for part in parts_of(name) if (place := places.get(part, -1)) >= 0 and not kinds[place]]
-            if len(held) > 1 and max(held) >= known:
-                self.parts[held[0]] = array("I", held)
-                yield held[0]
+            found = [place for part in parts_of(name) if (place := places.get(part, -1)) >= 0 and not kinds[place]]
+            if len(found) > 1 and max(found) >= known:
+                self.parts[found[0]] = array("I", found)
+                yield found[0]
 
     def _with_parts(self, line: array[int]) -> Collection[int]:
-        """Return the names of one line with the components of each name after it, each once."""
+        """Return the places of the names in one line with those of their components, each once."""
         if self.parts.keys().isdisjoint(line):
             return line
         return dict.fromkeys(chain.from_iterable([self.parts.get(place, (place,)) for place in line]))
 
     def _count(self, turn: TurnEvidence, offset: int, least: int) -> None:
-        """Add the components of names to the rows of `turn`, and count its names from the place `least` on. `offset`:
-        number of characters of the history before the turn."""
+        """Add the components of names to the rows of `turn`, and count its names whose place is `least` or more.
+        `offset`: number of characters of the history before the turn."""
         rows, number = self.rows[turn.turn.id], turn.turn.number
         if not self.parts.keys().isdisjoint(rows.places):
             lines_of_turn = [rows.between(at, at + 1) for at in range(len(rows.bounds) - 1)]
             rows = self.rows[turn.turn.id] = Rows.of(map(self._with_parts, lines_of_turn))
         lines, turns, last_turns, last_written, last_offsets, writers, _ = self.columns
-        ends = array("I")  # of each line, in characters of the history
+        ends = array("I")  # end of each line, in characters from the start of the history
         for text in turn.lines.texts:
             ends.extend([offset + end for end in text.bounds[1:]])
             offset += len(text.text)
@@ -172,7 +177,7 @@ class Occurrences:
                 if place >= least:
                     last_written[place] = number if written else last_written[place]
                     writers[place] |= bit
-        # the end of each line is repeated for each of its names; of several lines with a name the last counts
+        # repeat the end of each line for each of its names; if several lines have a name, the last one counts
         ends_of_lines = chain.from_iterable(map(repeat, ends, map(sub, rows.bounds[1:], rows.bounds)))
         end_of = dict(zip(rows.places, ends_of_lines, strict=True))
         for place, times in Counter(rows.places).items():
@@ -184,9 +189,8 @@ class Occurrences:
 
 
 def _read(turn: TurnEvidence, place_of: defaultdict[str, int], seen: dict[int, array[int]]) -> Rows:
-    """Return the names in each line of `turn`, without the middle of long blocks. `place_of`: places by name; a new
-    name gets the next one. `seen`: names of the lines read so far by the hash of their text, as lines may be repeated.
-    """
+    """Find the names in each line of `turn`, without the middle of long blocks. `place_of`: place of each name; a new
+    name gets the next one. `seen`: cache of the names of lines by the hash of their text, as lines may be repeated."""
     places, counts = array("I"), array("I", bytes(4 * (len(turn.lines) + 1)))
     for text in turn.lines.texts:
         for at, line in text.read_lines():
@@ -199,74 +203,79 @@ def _read(turn: TurnEvidence, place_of: defaultdict[str, int], seen: dict[int, a
 
 
 def is_word(name: str) -> bool:
-    """Return True for a name that is a plain word: ``refund``, ``频率``; not ``toJson`` or ``4711``."""
+    """Return True if `name` is a plain word: ``refund``, ``频率``; not ``toJson`` or ``4711``."""
     return name.isalpha() and name == name.casefold()
 
 
 def names_of(text: str) -> Iterator[str]:
-    """Return the specifics of `text` and its words in any script; a name may be repeated."""
+    """Yield the specifics of `text` (paths, ids, numbers) and then its words in any script. A name may be repeated."""
     return chain(specifics_of(text), words_of(text))
 
 
 SUPERSEDED_WEIGHT = 0.5
-"""Weight of the lines of a superseded turn, compared with those of the turn that superseded it."""
+"""Factor for the relevance of a turn that a later turn repeats or replaces."""
 TASK_WEIGHT, FOCUS_WEIGHT = 0.3, 4.0
-"""Addition to the weight of a turn that contains all words of the task, and all words of the focus."""
+"""Increases of a turn's relevance (0.3 is 30 %) if it contains all words of the task, and all words of the focus (what
+the caller asks to keep in particular)."""
 ANSWER_WEIGHT, LAST_ANSWER_WEIGHT = 2.0, 4.0
-"""Weight of a turn without calls, in which the agent answers or concludes, compared with other turns; and of such a
-turn if the user has just replied to it."""
+"""Factors for the relevance of a turn without tool calls, in which the agent answers or concludes: in general, and if
+the user has just replied to it."""
 PART_RELEVANCE: Mapping[Part, float] = {"user": 0.0025, "assistant": 0.0025, "call": 0.0001, "result": 0.00002}
-"""Value of each token of a line by its part of the turn, without its names. People and agents state what matters;
-results mostly repeat. Only the order of magnitude counts: a third or twice of any value changed fifteen exams by a
-question or two of 240."""
+"""Relevance of each token of a line, in addition to that of its names, by the part of the turn. People and agents state
+what matters; tool results mostly repeat. Only the order of magnitude counts: with a third or twice of any value, the
+results of fifteen tests changed by one or two of 240 questions."""
 HOST_RELEVANCE = 0.0003
-"""Value of each token of a host's text in the user's message, such as a project's rules: many pages, also in a file."""
+"""The same for text that the host program adds to the user's message, such as a project's rules: it has many pages, and
+is in a file, too."""
 
 SHORT_RESULT_WEIGHT, SHORT_RESULT_WIDTH = 2.0, 300
-"""Weight of a result of at most this width, the outcome of its call, compared with a very long one, its material."""
+"""Factor for the relevance of a tool result, and the largest width with the whole factor. Short results are outcomes;
+long ones are material, so that their factor falls to 1."""
 
 INFORMATIVE_CHARACTERS = 160
-"""Largest number of characters of a line that add to its value."""
+"""Number of first characters of a line that add to its relevance."""
 
 WRITER_SCORES: Mapping[Part, float] = {"assistant": 0.73, "call": 1.39, "user": -1.16}
-"""Addition to a name's score for each part that contains it in any turn."""
+"""Additions to the score of a name that the agent's texts, its calls, or the user's messages contain. The score decides
+the likelihood that the agent uses the name again."""
 NUMBER_SCORE = -1.91
-"""Addition to the score of a name that is a number: ``4711``."""
+"""Addition to that score for a name that is a number: ``4711``."""
 
 _TURN_ID = lazy_pattern(r"\bt\d{1,7}\b")
 
 
 @dataclass(frozen=True)
 class Relevance:
-    """Relevance of all lines of a history."""
+    """Values from which the relevance of every line of a conversation is computed: how likely it is needed again."""
 
     names: Sequence[str]
-    """All names, in the order of their places."""
+    """All names in the conversation; the index of a name is its place."""
     weights: array[float]
     """Likelihood that the agent uses a name again, in the order of `names`. A dict would take five times the memory."""
     rows: Mapping[str, Rows]
-    """Names in each line, by turn id; components of a name count if they occur as names themselves."""
+    """Names in each line, by turn id. Components of a name count, too, if they occur as names themselves."""
     bases: Mapping[str, Sequence[float]]
-    """Value of the words of each line, without its names and the turn's age, by turn id."""
+    """Value of the words of each line by turn id, without its names and before `recencies`."""
     recencies: Mapping[str, float]
-    """Factors for these values by the turn's age, by turn id."""
+    """Factor for these values by turn id; it is higher for recent turns."""
     turn_weights: Mapping[str, float]
-    """Factor for the relevance of a turn's lines, by turn id; 1 if missing."""
+    """Factor for the relevance of all lines of a turn, by turn id; 1 for a turn without one."""
 
     def names_in(self, turn_id: str, first: int, stop: int) -> list[str]:
-        """Return the names in a turn's lines from index `first` up to, but not including, `stop`. A name is repeated
-        for each line that contains it."""
+        """Return the names in the lines of a turn from index `first` to `stop` - 1. A name is repeated for each line
+        that contains it."""
         return [self.names[place] for place in self.rows[turn_id].between(first, stop)]
 
     def of_turn(self, turn_id: str) -> float:
         """Return the relevance of all lines of a turn together."""
-        named = sum(map(self.weights.__getitem__, self.rows[turn_id].places))
-        words = sum(self.bases[turn_id]) * self.recencies[turn_id]
-        return (words + named) * self.turn_weights.get(turn_id, 1.0)
+        worth_of_names = sum(map(self.weights.__getitem__, self.rows[turn_id].places))
+        worth_of_words = sum(self.bases[turn_id]) * self.recencies[turn_id]
+        return (worth_of_words + worth_of_names) * self.turn_weights.get(turn_id, 1.0)
 
 
 def line_relevance(evidence: Evidence, occurrences: Occurrences) -> Relevance:
-    """Return the relevance of every line of `evidence`; `occurrences`: counts of the names in the same turns."""
+    """Compute the relevance of the lines in all turns of `evidence`. `occurrences`: counts of the names in the
+    same turns."""
     turns = evidence.turns.items()
     bases = {turn_id: turn.once(_bases) for turn_id, turn in turns}
     recencies = {turn_id: 0.5 + 1 / (1 + log1p(len(turns) - turn.turn.number)) for turn_id, turn in turns}
@@ -275,9 +284,10 @@ def line_relevance(evidence: Evidence, occurrences: Occurrences) -> Relevance:
 
 
 def focused(relevance: Relevance, evidence: Evidence, task: str, focus: str) -> Relevance:
-    """Return `relevance` with more weight on turns that share words with `task` and `focus`.
+    """Return `relevance` with higher factors for turns that share words with the task and the focus (what the caller
+    asks to keep in particular).
 
-    Rare words count most, as in search. A turn counts as if it contained all words of `focus` if its id is among them.
+    Rare words count most, as in search. A turn whose id is in `focus` counts as if it contained all its words.
     """
     shares = {turn_id: TASK_WEIGHT * share for turn_id, share in _shared_words(relevance, task).items()}
     for turn_id, share in _shared_words(relevance, focus).items():
@@ -289,7 +299,7 @@ def focused(relevance: Relevance, evidence: Evidence, task: str, focus: str) -> 
 
 
 def _shared_words(relevance: Relevance, text: str) -> dict[str, float]:
-    """Return by turn id the share of the names in `text` that the turn contains, from 0 to 1; rare names count more."""
+    """Return by turn id the share of the names in `text` that the turn contains, from 0 to 1. Rare names count more."""
     wanted = {name for line in text.splitlines() for name in names_of(line)}
     places = {place for place, name in enumerate(relevance.names if wanted else ()) if name in wanted}
     if not places:
@@ -298,11 +308,12 @@ def _shared_words(relevance: Relevance, text: str) -> dict[str, float]:
     turns_with = Counter(chain.from_iterable(shared.values()))
     rarity = {place: log1p(len(shared) / times) for place, times in turns_with.items()}
     whole = sum(rarity[place] for place in places if place in rarity)
-    return {turn_id: sum(map(rarity.__getitem__, own)) / whole for turn_id, own in shared.items() if own}
+    return {turn_id: sum(map(rarity.__getitem__, found)) / whole for turn_id, found in shared.items() if found}
 
 
 def _turn_weights(evidence: Evidence) -> Iterator[tuple[str, float]]:
-    """Yield turn id and factor for superseded turns and for the agent's answers; other turns have the factor 1."""
+    """Yield the ids of the turns whose relevance has another factor than 1, with the factor: turns that a later one
+    repeats, and the agent's answers."""
     turns = list(evidence.turns.values())
     for turn, following in zip_longest(turns, turns[1:]):
         if turn.superseded_by:
@@ -313,8 +324,8 @@ def _turn_weights(evidence: Evidence) -> Iterator[tuple[str, float]]:
 
 
 def _bases(turn: TurnEvidence) -> Sequence[float]:
-    """Return the value of the words of each line, in order, without the turn's age; 0 in the middle of long blocks. A
-    line that shows a failure has the value of an agent's line."""
+    """Return the value of the words of each line of `turn`, in order, without regard to the turn's age; 0 in the middle
+    of long blocks. A line that shows a failure has the value of one that the agent wrote."""
     failures, sources = frozenset(turn.failure_lines), turn.lines.sources
     worths = array("d", bytes(8 * len(turn.lines)))
     for text in turn.lines.texts:
@@ -328,9 +339,11 @@ def _bases(turn: TurnEvidence) -> Sequence[float]:
 
 
 def _likelihoods(names: Occurrences, all_lines: int) -> Iterator[float]:
-    """Yield for each name the likelihood that the agent uses it again; `all_lines`: number of lines of the history. The
-    coefficients are a logistic regression of "the agent itself writes this name later" over 43 cuts of public agent
-    sessions. Boosted trees over 26 features, cross-validated by session, ranked no better."""
+    """Yield for each name the likelihood that the agent uses it again. `all_lines`: number of lines of the history.
+
+    The coefficients are a logistic regression of "the agent itself writes this name later", fitted to public agent
+    sessions that were cut at 43 places. Boosted trees over 26 features, cross-validated by session, ranked no better.
+    """
     characters, all_turns = names.characters, len(names.digests)
     logs = [log1p(number) for number in range(2 * all_turns + 1)]
     writers_score = [sum(WRITER_SCORES[part] for part in WRITERS if bits & _BITS[part]) for bits in range(8)]
@@ -350,40 +363,44 @@ def _likelihoods(names: Occurrences, all_lines: int) -> Iterator[float]:
             + NUMBER_SCORE * (kind == NUMBER)
         )
         likelihood = 1 / (1 + exp(-score))
-        # a plain word is worth the less, the more lines contain it
+        # the more lines contain a plain word, the less it is worth
         yield likelihood * (1 - log1p(lines) / log_lines) if kind == WORD else likelihood
 
 
 CONTEXT_CHARACTERS = 60
-"""Number of characters on either side of a line in which neighbours count as its context. A quarter of the line's
-length is subtracted. Fitted on literal exams (`compactor eval --probes`)."""
+"""Number of characters on either side of a line in which its neighbours count as its context. A quarter of the line's
+length is subtracted, as a long line explains itself. Fitted on questions about literal text (`compactor eval
+--probes`)."""
 LEAST_CHARACTERS = 8
-"""Smallest number of characters of a neighbour that count as context."""
+"""Smallest number of remaining characters of that context in which a further neighbour is looked for."""
 HEAD_TOKENS = 16
-"""Raw tokens that the first line of a turn with calls costs in addition, for the turn's id and one call's outcome."""
+"""Raw tokens that the first shown line of a turn with calls costs in addition, for the turn's id and how a call ended.
+"""
 MARK_TOKENS = 1
-"""Raw tokens of the mark before a line that does not follow the one above it."""
+"""Raw tokens of the mark that shows that lines are left out before a line."""
 STEM_CHARACTERS, PRINTED_STEM_CHARACTERS = 6, 4
-"""Number of first letters by which words of a text, and those of a printed line, are compared. Endings do not count."""
+"""Numbers of first letters by which words are compared: those of a text, and those of a line that a program printed.
+Endings do not count."""
 NEWS_SHARE = 0.2
-"""Largest share of new words in a printed line that counts as a repetition, as these may be a new mark or time."""
+"""Largest share of new words in a line that a program printed, if it counts as a repetition of another one: the new
+words may be a mark or a time."""
 MOST_COMPARED = 256
 """Largest number of kept lines with which a line is compared. More would take quadratic time in a long log."""
 ROUNDING = 1e-12
-"""Largest difference of two sums that count as equal, as they may be of the same numbers in another order."""
+"""Largest difference between sums that count as equal, since the same numbers may be added in another order."""
 
 _WORD = lazy_pattern(r"\w+")
 _LONG_WORD = lazy_pattern(r"[^\W\d_]{3,}|\d+")
 
 
 class Pick(NamedTuple):
-    """Lines of one turn that are chosen together."""
+    """Neighbouring lines of one turn that are chosen together to fill space."""
 
     turn_id: str
     numbers: tuple[int, ...]
-    """Numbers of the lines."""
+    """Numbers of the lines in the turn."""
     priority: float
-    """Relevance per raw token at the time of the pick. It never rises from one pick to the next."""
+    """Relevance per raw token that the lines add to the earlier picks. It never rises from one pick to the next."""
 
 
 def rank_lines(
@@ -393,10 +410,11 @@ def rank_lines(
     whole: Collection[str],
     budget_tokens: float,
 ) -> Iterator[Pick]:
-    """Yield picks from the best to the worst until about `budget_tokens` raw tokens are spent.
+    """Rank the lines of a conversation by the relevance that they add per token: yield the best ones first, with the
+    neighbours that explain them, until about `budget_tokens` raw tokens are spent.
 
-    `pinned`: numbers of lines that count as picked already, by turn id. `whole`: ids of turns whose lines all count as
-    picked already. Each pick is computed when it is asked for.
+    `pinned`: numbers of lines that are chosen already, by turn id; `whole`: ids of turns that are wholly chosen
+    already. What these contain adds nothing any more. Each pick is computed only when it is asked for.
     """
     kept_texts = KeptTexts()
     turns: list[_Turn] = []
@@ -405,7 +423,7 @@ def rank_lines(
         turn.pick_lines(range(1, len(turn.costs) + 1) if turn.id in whole else pinned.get(turn.id, ()))
         turns.append(turn)
     by_worth = _by_worth(turns, whole)
-    # a line is worth less once its names are picked elsewhere, so the worth in the heap is the most that it can be
+    # a line is worth less once its names are picked elsewhere, so its worth in the heap is an upper bound
     newest = next(by_worth, None)
     heap = [newest] if newest else []
     spent, priority = 0.0, float("inf")
@@ -432,47 +450,49 @@ def rank_lines(
 
 
 def _by_worth(turns: Sequence[_Turn], whole: Collection[str]) -> Iterator[tuple[float, int, int]]:
-    """Yield the informative lines of all turns that are not `whole`, the best first: the relevance per raw token of the
-    line without its neighbours, with the sign reversed, the index of the turn, and the number of the line. Lines wait
-    in arrays, as most are never reached."""
-    negative_worths, turn_indices, numbers = array("d"), array("I"), array("I")
+    """Yield the informative lines of all turns that are not `whole`, the best first, as items for a heap: the line's
+    relevance per raw token without its neighbours, with the sign reversed; the index of its turn; and its number. Lines
+    wait in arrays, as most are never reached."""
+    negative_worths, turn_indexes, numbers = array("d"), array("I"), array("I")
     for index, turn in enumerate(turns):
         if turn.id not in whole:
             new = [number for number in turn.informative_lines if number not in turn.picked]
             numbers.extend(new)
-            turn_indices.extend(repeat(index, len(new)))
+            turn_indexes.extend(repeat(index, len(new)))
             negative_worths.extend(-worth for worth in turn.worths_alone(new))
     for at in array("I", sorted(range(len(numbers)), key=negative_worths.__getitem__)):
-        yield negative_worths[at], turn_indices[at], numbers[at]
+        yield negative_worths[at], turn_indexes[at], numbers[at]
 
 
 class KeptTexts:
-    """Names and words of lines and statements that are kept already."""
+    """Lines and statements that are kept already, to find out whether another line only repeats one of them."""
 
     def __init__(self) -> None:
-        """Begin empty."""
+        """Begin without any lines."""
         self.lines: dict[Hashable, list[tuple[Collection[Hashable], str, str]]] = {}
-        """Names, text and owner of kept lines, by each of their names. To save memory, names that occur in one line
-        alone share its list."""
+        """Kept lines by each name that they contain: names, text, and owner (the id of the text that shows the line).
+        To save memory, names that occur in one line alone share its list."""
 
     def add(self, names: Collection[Hashable], text: str, owner: str = "") -> None:
-        """Record a line by its distinct `names`; `owner`: id of the entry that shows it, if any."""
+        """Record a kept line with its distinct `names`. `owner`: id of the turn whose shown text has the line, if
+        any."""
         line = names, text, owner
-        only_this = [line]
+        this_line_alone = [line]
         for name in names:
-            lines = self.lines.setdefault(name, only_this)
+            lines = self.lines.setdefault(name, this_line_alone)
             if len(lines) > 1:
                 lines.append(line)
-            elif lines is not only_this:
+            elif lines is not this_line_alone:
                 self.lines[name] = [*lines, line]  # a new list, as the old one may belong to other names, too
 
     def repeats(
         self, names: Collection[Hashable], text: Callable[[], str], part: Part, owners: Collection[str] = ()
     ) -> bool:
-        """Return True if one kept line contains all `names` and all words of another line, in `part` of a turn.
+        """Return True if a line adds nothing, because one kept line contains all its `names` and words.
 
-        A line of a call or a result may have `NEWS_SHARE` of new words. Kept lines of any of `owners` are not compared.
-        `text`: function that returns the line's text, as it is seldom needed.
+        In a line of a call or a result, a share of `NEWS_SHARE` words may be new. `text`: function that returns the
+        line's text, as it is seldom needed; `part`: part of the turn with the line; `owners`: ids of turns whose kept
+        lines are not compared.
         """
         all_names, is_printed = frozenset(names), part in ("call", "result")
         if not all_names or not all_names <= self.lines.keys():
@@ -488,29 +508,31 @@ class KeptTexts:
         return False
 
     def add_text(self, text: str, owner: str = "") -> None:
-        """Record a line by all its names, by their parts, and by its whole text; `owner`: see `add`."""
+        """Record a kept line with all its names, their parts, and its whole text as a name; `owner`: see `add`."""
         self.add(tuple({*chain.from_iterable(map(parts_of, specifics_of(text))), one_line(text)}), text, owner)
 
     def repeats_text(self, text: str, part: Part) -> bool:
-        """Return `repeats` for the names in `text`; a text without names repeats only an equal text."""
+        """Return True if the line `text` adds nothing to the kept lines, see `repeats`. A line without names repeats
+        only an equal line."""
         return self.repeats(specifics_of(text).keys() or [one_line(text)], partial(str, text), part)
 
 
 def one_line(text: str) -> str:
-    """Return `text` in one line, with single blanks. It is the key of a line without names."""
+    """Return `text` on one line, with single blanks, so that lines without names can be compared."""
     return " ".join(text.split())
 
 
 def _words(text: str, is_printed: bool) -> frozenset[str]:
-    """Return the words of a text without their endings, so that ``conflicts`` and ``Conflict`` are equal. Of a printed
-    line only words of three letters and more and numbers are returned: ``not``, ``4``; not ``if``, ``M``."""
+    """Return the words of `text` without their endings, so that ``conflicts`` and ``Conflict`` are equal. With
+    `is_printed`, a program printed the line, and only words of at least three letters and numbers are returned:
+    ``not``, ``4``; not ``if``, ``M``."""
     words = (_LONG_WORD if is_printed else _WORD).findall(text.casefold())
     stem = PRINTED_STEM_CHARACTERS if is_printed else STEM_CHARACTERS
     return frozenset([word[:stem] if word.isalpha() else word for word in words])
 
 
 class _Turn:
-    """Turn whose lines may be picked: their value and cost, and the picked ones."""
+    """Turn whose lines are ranked: the value and the cost of each line, and the lines that are picked already."""
 
     def __init__(self, evidence: TurnEvidence, relevance: Relevance, kept_texts: KeptTexts) -> None:
         self.id = turn_id = evidence.turn.id
@@ -526,14 +548,15 @@ class _Turn:
         self._neighbours = evidence.once(_neighbours)
 
     def worth(self, numbers: Iterable[int]) -> tuple[float, int]:
-        """Return the value per raw token that the lines with these `numbers` add to the picked ones, and their raw
-        tokens. A name that is kept already adds nothing."""
+        """Return the value per raw token that the lines with these `numbers` add to the picked ones, and the raw tokens
+        that they cost. A name that is kept already adds nothing."""
         new = [number for number in numbers if number not in self.picked]
         cost = (0 if self.picked else self._head) + sum(self.costs[number - 1] + MARK_TOKENS for number in new)
         return sum(self._values(new)) * self.weight / (cost or 1), cost
 
     def worths_alone(self, numbers: Sequence[int]) -> Iterator[float]:
-        """Yield the value per raw token that each of the lines, none of which is picked, adds alone."""
+        """Yield the value per raw token that each of the lines with these `numbers` adds alone. None of them may be
+        picked already."""
         head = MARK_TOKENS if self.picked else MARK_TOKENS + self._head
         for number, value in zip(numbers, self._values(numbers), strict=True):
             yield value * self.weight / (self.costs[number - 1] + head)
@@ -549,7 +572,7 @@ class _Turn:
             yield value * block_weights[number - 1]
 
     def with_neighbours(self, number: int) -> range:
-        """Return the numbers of line `number` and of the neighbours that explain it."""
+        """Return the numbers of the line `number` and of the neighbours that explain it."""
         cache, before, after = self._neighbours, 2 * number, 2 * number + 1
         if not cache[before]:
             around = _with_neighbours(self.lines, number)
@@ -557,7 +580,7 @@ class _Turn:
         return range(number + 1 - cache[before], number + cache[after])
 
     def news(self, numbers: Iterable[int]) -> tuple[int, ...]:
-        """Return those of `numbers` whose lines are picked already or repeat no kept line."""
+        """Return those of the line `numbers` that are picked already or add something to the kept lines."""
         new: list[int] = []
         for number in numbers:
             names, part = self.rows.between(number - 1, number), self.lines.text_at(number - 1).part
@@ -566,7 +589,7 @@ class _Turn:
         return tuple(new)
 
     def pick_lines(self, numbers: Iterable[int]) -> None:
-        """Record the lines with these `numbers` as picked, so that their names add nothing to the worth of others."""
+        """Record the lines with these `numbers` as picked, so that the names in them add nothing to other lines."""
         for number in numbers:
             if number not in self.picked:
                 self._kept_texts.add(self.rows.between(number - 1, number), self.lines.text(number))
@@ -574,15 +597,15 @@ class _Turn:
 
 
 def _neighbours(turn: TurnEvidence) -> bytearray:
-    """Return an empty cache for the neighbours of each line, shared by all plans. Line n has the bytes 2n and
-    2n + 1. They count the lines from its first neighbour to itself, and from itself to its last neighbour. Both include
-    the line, and are 0 until they are known."""
+    """Return an empty cache for the neighbours that explain each line, which all plans share. The line n has the bytes
+    2n and 2n + 1: the number of lines from its first neighbour to itself, and from itself to its last neighbour. Both
+    include the line, and are 0 until they are computed."""
     return bytearray(2 * len(turn.lines) + 2)
 
 
 def _block_weights(turn: TurnEvidence) -> Sequence[float]:
-    """Return the factor of each line's block, in the order of the lines: up to `SHORT_RESULT_WEIGHT` for a result, the
-    shorter the more, and 1 for others."""
+    """Return for each line, in order, the factor of the block that contains it: up to `SHORT_RESULT_WEIGHT` for a tool
+    result, higher for a shorter one, and 1 for other blocks."""
     weights = array("d")
     for text in turn.lines.texts:
         share = SHORT_RESULT_WIDTH / max(SHORT_RESULT_WIDTH, text_width(text.text)) if text.part == "result" else 0.0
@@ -591,16 +614,18 @@ def _block_weights(turn: TurnEvidence) -> Sequence[float]:
 
 
 def _informative_lines(turn: TurnEvidence) -> array[int]:
-    """Return the numbers of the lines that are not empty, encoded, boilerplate, idle or unchanged."""
+    """Return the numbers of the lines that may be worth showing. Lines are left out that are empty, encoded, fixed text
+    of the host program, progress of a successful run, or unchanged by an edit."""
     idle = turn.boilerplate_lines | turn.idle_lines | turn.unchanged_lines
     read = ((at + 1, words) for text in turn.lines.texts for at, words in text.read_lines() if at + 1 not in idle)
     return array("I", [number for number, words in read if words.strip() and not is_encoded(words)])
 
 
 def _with_neighbours(lines: Lines, number: int) -> range:
-    """Return the numbers of line `number` and of its nearest neighbours, until these are half of the text near it.
+    """Return the numbers of the line `number` and of its nearest neighbours, which explain it: so many that they are
+    half of the text near it.
 
-    A long line has no neighbours, nor has the line with a call's short arguments, as it is understandable alone.
+    A long line has no neighbours, as it explains itself, nor has the line with the short arguments of a call.
     """
     at, alone = number - 1, range(number, number + 1)
     text = lines.text_at(at)
@@ -620,11 +645,11 @@ def _with_neighbours(lines: Lines, number: int) -> range:
     return range(first, last + 1)
 
 
-def _near(text: BlockText, indices: Iterable[int], room: int) -> dict[int, int]:
-    """Return the number of characters that count as context of each line, by its index. Lines are read in the order of
-    `indices` until they have `room` characters together."""
+def _near(text: BlockText, indexes: Iterable[int], room: int) -> dict[int, int]:
+    """Return how many characters of each line near another one count as context, by the index of the line. Lines are
+    read in the order of `indexes` until they have `room` characters together."""
     near = {}
-    for index in indices:
+    for index in indexes:
         if room <= LEAST_CHARACTERS:
             break
         words = text.words(index)
