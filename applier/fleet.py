@@ -39,16 +39,17 @@ EMPTY_ROW: Row = {
     **dict.fromkeys(("input_tokens", "output_tokens"), 0),
     **dict.fromkeys(("plan", "cause", "error"), ""),
 }
-"""Row of a file before it was planned: all fields, in order. ``digest`` is the digest of the file's bytes, and
-``options`` that of its `PlanOptions`. ``findings`` lists the codes of findings, and ``warnings`` counts those of the
-reader. ``plan`` is the plan as JSON, if the options ask for it. ``cause`` is the name of the error's class."""
+"""Row of results for a file that was not planned yet: all fields, in order. ``digest`` is the digest of the file's
+bytes, and ``options`` that of its `PlanOptions`. ``findings`` lists the codes of findings, and ``warnings`` counts
+those of the reader. ``plan`` is the plan as JSON, if the options ask for it. ``cause`` is the name of the error's
+class."""
 DIED: Row = {"cause": "died", "error": "the process that planned it died: out of memory?"}
-"""Fields for a file whose process died while planning it."""
+"""Fields of the row for a file whose process died while planning it."""
 
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """Options of planning. The row of a file depends on nothing but these and the file."""
+    """Options of planning a transcript. A file's row of results depends on nothing but these and the file."""
 
     planner: PlannerName = "rules"
     model: str | None = None
@@ -68,16 +69,16 @@ class PlanOptions:
 
     @property
     def digest(self) -> str:
-        """Digest of all options, to notice rows that were made with others."""
+        """Digest of all options, to notice rows of results that were made with other options."""
         data = asdict(self) | {"settings": self.settings.model_dump()}
         return sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
     def task_of(self, read: Transcript) -> str:
-        """Return the task for the transcript `read`: that of the options, or its own; empty if it has none."""
+        """Return the agent's task in the transcript `read`, which these options may replace; empty if there is none."""
         return (self.task or "").strip() or read.task
 
     def plan(self, read: Transcript) -> CompactionPlan:
-        """Return the plan for one transcript."""
+        """Return a plan for compacting one transcript."""
         task = self.task_of(read)
         if read.messages and not task:
             raise TranscriptError("names no task: set by --task what the agent is to do now")
@@ -102,7 +103,7 @@ def content_digest(content: bytes) -> str:
 
 
 def plan_row(path: str, options: PlanOptions, content: bytes | None = None) -> Row:
-    """Return the row of the file `path`; `content` has the file's bytes, if they are known."""
+    """Return the row of results for the transcript file `path`; `content` has the file's bytes, if they are known."""
     row = EMPTY_ROW | {"path": path, "options": options.digest}
     try:
         content = file_content(Path(path)) if content is None else content
@@ -117,7 +118,7 @@ def plan_row(path: str, options: PlanOptions, content: bytes | None = None) -> R
 
 
 def _numbers(content: bytes, options: PlanOptions) -> Row:
-    """Plan the transcript in `content`, and return the fields of its row."""
+    """Plan the transcript in `content`, and return the result as fields of a row."""
     read = read_transcript(content)
     look_in(options.store)
     plan = options.plan(read)

@@ -21,7 +21,7 @@ from planner.review_text import SET_BY_HAND, PlanNotes, plan_notes
 
 @dataclass(frozen=True)
 class Edit:
-    """A person's decision on what to do with the turns ``t{first}`` to ``t{last}``."""
+    """A person's decision to keep, summarize, reference or drop the turns ``t{first}`` to ``t{last}``."""
 
     first: int
     last: int
@@ -46,7 +46,7 @@ class PlanReview:
 
     @property
     def cost(self) -> dict[str, Any]:
-        """Costs of the compaction as JSON data; ``payback_calls`` is None if it never pays back."""
+        """Costs and savings of the compaction as JSON data; ``payback_calls`` is None if it never pays back."""
         names = ("tokens_before", "tokens_after", "first_changed_message", "invalidated_tokens", "payback_calls")
         cost = {name: getattr(self.preview, name) for name in (*names, "thinking", "dollars")}
         return cost | ({"payback_calls": None} if cost["payback_calls"] == math.inf else {})
@@ -94,7 +94,8 @@ def reviewed(
 
 
 def _edited(plan: CompactionPlan, edits: Sequence[Edit]) -> CompactionPlan:
-    """Return `plan` with the decisions of `edits`, of which later ones win."""
+    """Return `plan` with a person's `edits` in place of its own decisions; of two for one turn, the later one
+    counts."""
     decisions = plan.decisions
     for edit in edits:
         if f"t{edit.last}" not in decisions:
@@ -108,5 +109,5 @@ def _edited(plan: CompactionPlan, edits: Sequence[Edit]) -> CompactionPlan:
 
 
 def review_plan(plan: CompactionPlan, preview: Preview | None = None) -> PlanReview:
-    """Return the review of a plan that nobody changed; `preview` is None without its messages."""
+    """Return the review of a plan that nobody changed; `preview` is None if its messages are not known."""
     return PlanReview(plan, plan_notes(plan), preview)

@@ -56,7 +56,7 @@ def program_file(name: str) -> str:
 
 
 AHEAD = 2
-"""Number of items submitted for each process: enough that none waits, and few to repeat if one dies."""
+"""Number of items handed to each worker process at a time: enough that none waits, and few to repeat if one dies."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -122,13 +122,13 @@ def _pool(workers: int, loads: str) -> Iterator[futures.ProcessPoolExecutor]:
 
 
 def _set_environment(environment: Mapping[str, str]) -> None:
-    """Replace all environment variables by those of `environment`."""
+    """Replace all environment variables of this process by those of `environment`."""
     os.environ.clear()
     os.environ.update(environment)
 
 
 def _prepare_worker(environment: Mapping[str, str]) -> None:
-    """Prepare a worker process: set its environment, and let Ctrl-C or the end of its parent end it silently."""
+    """Prepare a new worker process: set its environment, and let Ctrl-C or its parent's end stop it silently."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     _set_environment(environment)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -30,43 +30,43 @@ from planner.relevance import is_word, one_line
 from planner.rules import decisions_in
 
 Kind = Literal["demand", "failure", "decision", "name"]
-"""Kind of an item that an agent may need."""
+"""Kind of something that the agent may need, whose loss a receipt reports."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
-"""Kinds of items, the most important first."""
+"""Kinds of things that the agent may need, the most important first."""
 PLURALS: Mapping[Kind, str] = {"demand": "demands", "failure": "failures", "decision": "decisions", "name": "names"}
 MOST_LINES: Mapping[Kind, int] = {"demand": 3, "failure": 2, "decision": 2, "name": 1}
-"""Largest number of lines for each kind, so that a receipt has at most fifteen."""
+"""Largest number of lines in a receipt for each kind of lost item, so that a receipt has at most fifteen."""
 LINE_CHARACTERS, TRIED_CHARACTERS = 116, 44
-"""Largest length in characters of a line, and of the failed attempt in the line of a failure."""
+"""Largest length of a line in a receipt, and of the failed attempt named in such a line, in characters."""
 PARAPHRASE_SHARE = 0.6
-"""Share of a sentence's words that one sentence of the new list must contain to count as a paraphrase."""
+"""Share of a sentence's words that a sentence of the compacted list must contain to count as a paraphrase."""
 LEAST_WORDS = 3
 """Fewest words of a demand that makes sense alone; a shorter one (``Go on.``) is not listed."""
 
 _WORD = lazy_pattern(r"[^\W_]{3,}")
 _LETTERS = lazy_pattern(r"[^\W\d_]{3}")
-"""Part of a name worth listing: ``parse_all``; not ``200p`` or ``2026-03-01``."""
+"""Letters that a name must have to be listed: ``parse_all``; not ``200p`` or ``2026-03-01``."""
 _SENTENCE_END = lazy_pattern(r"\n|(?<=[.;!?])\s")
 
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """Something in the conversation that the agent may need again."""
+    """Something in the conversation that the agent may need again: a demand, failure, decision or name."""
 
     kind: Kind
     turn_id: str
-    """Id of its turn, such as ``t12``."""
+    """Id of the turn that contains it, such as ``t12``."""
     text: str
-    """Text that the receipt shows."""
+    """Text that the receipt shows for it."""
     forms: tuple[str, ...]
-    """Texts, one of which the new list must contain for the item to be visible."""
+    """Texts of it; if the compacted list contains one of them, the agent still sees it."""
 
 
 class _VisibleText:
     """Text that the agent still sees, with a check whether it contains or paraphrases another text."""
 
     def __init__(self, sent: Analysis, before: Evidence) -> None:
-        """Index the text of `sent`, the new list; `before` shortens paths as in the whole conversation."""
+        """Index the text of the compacted list `sent`; `before`, read from the whole conversation, shortens paths."""
         texts = [before.shown(text.text) for turn in sent.evidence.turns.values() for text in turn.lines.texts]
         self.names = NameIndex(texts, parts=True)
         self._text = one_line("\n".join(texts))
@@ -83,7 +83,7 @@ class _VisibleText:
         return bool(words) and all(map(self._has_paraphrase, words))
 
     def _has_paraphrase(self, words: Collection[str]) -> bool:
-        """Return True if one visible sentence contains most of a sentence's `words`."""
+        """Return True if one sentence that the agent sees contains most of `words`, which are those of a sentence."""
         counts = Counter(chain.from_iterable(self._sentences.get(word, ()) for word in words))
         return max(counts.values(), default=0) >= PARAPHRASE_SHARE * len(words)
 
@@ -113,7 +113,8 @@ def receipt(
 
 
 def in_sight(plan: CompactionPlan) -> str:
-    """Return only the list of visible and lost items of a compaction by `plan`; empty if there are none."""
+    """Return the part of a receipt on what the agent still sees and no longer sees after a compaction by `plan`; empty
+    if there is nothing to list."""
     return _printable(_item_lines(_report_of(preview(plan)), "Out of"))
 
 
@@ -124,8 +125,8 @@ def forecast(
     tokens: tuple[int, int] | None = None,
     dollars: Mapping[str, float] | None = None,
 ) -> str:
-    """Return the receipt that applying `plan` would give; `tokens` and `dollars` are as for `receipt`. `review`: the
-    command that shows the whole plan; empty without one."""
+    """Return the receipt that a compaction by `plan` would give; `tokens` and `dollars` are as for `receipt`. `review`:
+    the command that shows the whole plan; empty without one."""
     shown = preview(plan)
     (before, after), report = tokens or (shown.tokens_before, shown.tokens_after), _report_of(shown)
     if shown.first_changed_message is None:
@@ -145,7 +146,7 @@ def receipt_of_foreign(
     by: str = "Claude Code",
     command: str = "compactor",
 ) -> str:
-    """Return the receipt of another program's compaction of the list `before`, which is stored, to `after`.
+    """Return the receipt of a compaction that another program made: from the list `before` to the list `after`.
 
     `sent_before`: the list that was sent instead of `before`, if that was compacted already. `by`: name of the program.
     `model` and `usage`: the model that compacted, and what it used, if known. `command`: as for `receipt`.
@@ -162,7 +163,7 @@ def receipt_of_foreign(
 
 @dataclass(frozen=True)
 class _ItemReport:
-    """Items of a conversation, and those that a compaction removed from the agent's sight."""
+    """Things in a conversation that the agent may need (`items`), and those that it no longer sees (`lost`)."""
 
     history: History
     items: Sequence[_Item]
@@ -177,7 +178,7 @@ class _ItemReport:
         facts: Sequence[ExtractedFact] = (),
         stated_failures: Collection[str] = (),
     ) -> _ItemReport:
-        """Return the items of `before`, and those that the new list `sent` lacks.
+        """Return what the agent may need of `before`, and what of it the compacted list `sent` lacks.
 
         `facts`: extracted facts, from which decisions are added. `stated_failures`: ids of turns with a failure that
         the brief (the page of memory at the top of the list) states.
@@ -188,7 +189,7 @@ class _ItemReport:
 
 
 def _report_of(shown: Preview) -> _ItemReport:
-    """Return the items of the conversation that a preview compacts, visible and lost."""
+    """Return what the agent may need of the conversation, and what it no longer sees, for the list in a preview."""
     plan, analysis = shown.plan, shown.plan.bound_analysis
     assert analysis is not None
     stated = covered_failures(plan.brief, analysis.evidence)
@@ -202,7 +203,7 @@ def _first_line(who: str, before: int, after: int, cost: Mapping[str, float]) ->
 
 
 def _receipt_text(verdict: str, report: _ItemReport, command: str) -> str:
-    """Return a whole receipt: the line `verdict`, the items, and the `command` that restores a turn."""
+    """Return a whole receipt: the first line `verdict`, the lost items, and the `command` that restores a turn."""
     first = report.lost[0].turn_id if report.lost else "t1"
     stored = f"t1 to t{len(report.history.turns)} are stored whole"
     back = f"Any of it back: {command} restore {history_key(report.history.digest)}:{first} ({stored})"
@@ -215,15 +216,15 @@ def _printable(lines: Iterable[str]) -> str:
 
 
 def _is_visible(item: _Item, sight: _VisibleText, stated_failures: Collection[str]) -> bool:
-    """Return True if the agent still sees `item`, or if it is a failure that the brief states."""
+    """Return True if the agent still sees `item`, literally or paraphrased, or as a failure that the brief states."""
     if item.kind == "name":
         return any(map(sight.names.holds, item.forms))
     return (item.kind == "failure" and item.turn_id in stated_failures) or any(map(sight.covers, item.forms))
 
 
 def _item_lines(report: _ItemReport, start: str) -> Iterator[str]:
-    """Yield a line with the number of visible items of each kind, then the lost ones, below a line that begins with
-    `start`."""
+    """Yield a line with the number of visible items of each kind, and lines on the lost items. `start`: beginning of
+    the heading above the latter: ``Out of`` (the agent's sight)."""
     totals, lost = (Counter(item.kind for item in items) for items in (report.items, report.lost))
     parts = [f"{totals[kind] - lost[kind]} of {totals[kind]} {PLURALS[kind]}" for kind in KINDS if totals[kind]]
     if parts:
@@ -242,7 +243,7 @@ def _item_lines(report: _ItemReport, start: str) -> Iterator[str]:
 
 
 def _joined(names: Sequence[str]) -> str:
-    """Return as many of `names` as fit in a line, and the number of the others."""
+    """Return as many of `names` as fit in a line, separated by commas, and the number of the others."""
     line = ""
     for number, name in enumerate(names):
         if line and len(line) + len(name) > LINE_CHARACTERS - 25:
@@ -252,7 +253,8 @@ def _joined(names: Sequence[str]) -> str:
 
 
 def _important_items(analysis: Analysis, facts: Sequence[ExtractedFact] = ()) -> Iterator[_Item]:
-    """Yield the items that the agent may need, the most important kind first, newest first within a kind."""
+    """Yield everything in a conversation that its agent may need: the most important kind first, and within a kind the
+    newest first."""
     evidence = analysis.evidence
     yield from reversed([*_demands(evidence)])
     yield from reversed([*_failures(evidence)])
@@ -261,7 +263,7 @@ def _important_items(analysis: Analysis, facts: Sequence[ExtractedFact] = ()) ->
 
 
 def _demands(evidence: Evidence) -> Iterator[_Item]:
-    """Yield each sentence in which the user demands something."""
+    """Yield each sentence of the user that demands something, as an item."""
     for turn_id, turn in evidence.turns.items():
         for one in statements(turn.typed_lines):
             if one.source == "user" and len(_words(one.text)) >= LEAST_WORDS:
@@ -269,7 +271,8 @@ def _demands(evidence: Evidence) -> Iterator[_Item]:
 
 
 def _failures(evidence: Evidence) -> Iterator[_Item]:
-    """Yield each failure: what was tried, and the line that explains it best (the one with the most words)."""
+    """Yield each failure as an item: what was tried, and the line that explains it best (the one with the most
+    words)."""
     for turn_id, turn in evidence.turns.items():
         numbers = [number for number in turn.decisive_lines if number not in turn.boilerplate_lines]
         decisive = [turn.lines[number - 1].text for number in numbers]
@@ -282,7 +285,7 @@ def _failures(evidence: Evidence) -> Iterator[_Item]:
 
 
 def _decisions(evidence: Evidence, facts: Sequence[ExtractedFact]) -> Iterator[_Item]:
-    """Yield the user's choices, the decisions that a turn states, and those among the extracted `facts`."""
+    """Yield as items the user's choices, the decisions that turns state, and those among the extracted `facts`."""
     for turn_id, turn in evidence.turns.items():
         if turn.choice is not None:
             yield _item(evidence, "decision", turn_id, turn.choice.text, *turn.choice.text.splitlines())
@@ -294,12 +297,13 @@ def _decisions(evidence: Evidence, facts: Sequence[ExtractedFact]) -> Iterator[_
 
 
 def _item(evidence: Evidence, kind: Kind, turn_id: str, text: str, *forms: str) -> _Item:
-    """Return an item with paths shortened, on one line; without `forms` its text is its only form."""
+    """Return an item for a receipt, on one line and with short paths; without `forms`, `text` is its only form."""
     return _Item(kind, turn_id, evidence.shown(one_line(text)), tuple(map(evidence.shown, forms or (text,))))
 
 
 def _names(analysis: Analysis) -> Iterator[_Item]:
-    """Yield the names that the agent used again later, the most likely needed first, without keys of its calls."""
+    """Yield as items the names that the agent used again later, the most likely needed first, without keys of its
+    calls."""
     evidence, relevance = analysis.evidence, analysis.relevance
     first, again = dict[str, str](), dict[str, str]()  # turn of each name's first occurrence, and of its newest use
     for turn_id, turn in evidence.turns.items():

@@ -1,4 +1,4 @@
-"""Server of an ASGI application on a port, in a thread of another program or as a program of its own."""
+"""Server of a web application (ASGI) on a port, in a thread of another program or as a program of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Self
 import uvicorn
 
 _INTERRUPTED_SECONDS = 1
-"""Seconds for unfinished answers after Ctrl-C, as somebody waits for their terminal."""
+"""Time for unfinished answers after Ctrl-C, in seconds; it is short, as a person waits at the terminal."""
 
 
 class AppServer:
@@ -38,7 +38,7 @@ class AppServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port."""
+        """Host and port on which the server answers."""
         host, port = self._socket.getsockname()[:2]
         return str(host), int(port)
 

@@ -43,7 +43,8 @@ __all__ = ["PROJECT_FILE", "SessionSettings", "load_settings"]
 PROJECT_FILE = "compactor.toml"
 PREFIX = "COMPACTOR_"
 OTHER_VARIABLES = frozenset(f"{PREFIX}{name}" for name in ("STORE", "REDACT_ORIGINALS", "PROXY_TOKEN", "SESSION"))
-"""Variables with this prefix that are no settings of a session: the store, the proxy and `wrap` use them."""
+"""Environment variables that begin with ``COMPACTOR_`` and are no settings of a session: the store, the proxy and
+`wrap` use them."""
 _WHEN = ("preset", "auto_compact", "compact_at_ratio", "window_tokens", "max_output_tokens")
 _BACKGROUND = ("background", "background_debounce_seconds", "background_new_turns")
 _HOW_DEEPLY = ("plan.target_ratio", "plan.window_tokens", "plan.min_savings_tokens")
@@ -142,7 +143,7 @@ _JSON_FORMS = {
     "plan": '{"target_ratio": 0.2}',
     "prices": '{"my-model": {"input": 2, "output": 10, "cache_read": 0.05}}',
 }
-"""Examples of settings whose variables contain JSON."""
+"""Examples of JSON, shown in errors, for settings whose environment variables contain JSON."""
 
 
 def _known_variables() -> frozenset[str]:

@@ -40,7 +40,7 @@ from planner.reading.messages import (
 )
 
 StorePlace = Store | str | os.PathLike[str] | None
-"""Store, its path, or None for the default one."""
+"""Store, path of a store, or None for the default store."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Preview:
     first_changed_message: int | None
     """Index of the first message that is different; None if nothing changes."""
     invalidated_tokens: int
-    """Tokens after that message, which the provider had cached and bills in full once more."""
+    """Tokens after the first changed message, which the provider had cached and bills in full once more."""
     payback_calls: float | None
     """Number of calls until the shorter list has saved what `invalidated_tokens` cost; None if nothing changes."""
     thinking: str
@@ -112,13 +112,13 @@ def _opened(store: StorePlace) -> AbstractContextManager[Store]:
 
 
 _USED_STORES: weakref.WeakSet[Store] = weakref.WeakSet()
+"""Open stores that this process has used; they are searched for originals, as are `_USED_PATHS`."""
 _USED_PATHS: set[str | os.PathLike[str] | None] = set()
-"""Paths of stores that this process has used, with `_USED_STORES`. A later plan without a store searches them for
-originals."""
+"""Paths of stores that this process has used, in which a plan without a store looks for originals."""
 
 
 def look_in(store: StorePlace) -> None:
-    """Search also `store` for the originals of a list that was compacted before."""
+    """Remember `store`, so that `apply` and plans search it for originals of lists that were compacted before."""
     if isinstance(store, Store):
         _USED_STORES.add(store)
     elif store is None or isinstance(store, str | os.PathLike):
@@ -126,8 +126,9 @@ def look_in(store: StorePlace) -> None:
 
 
 def _find_originals(messages: Sequence[object], store: StorePlace = None) -> Originals | None:
-    """Return the originals of a list that begins with a view, from `store` or else from all stores used so far. None if
-    the list begins with no view, or if no store has its originals."""
+    """Return the original messages of a list that begins with a compacted part made by this program. They are read from
+    `store`, or else from any store used so far. None if the list begins with no such part, or if no store has its
+    originals."""
     with suppress(TranscriptError):  # the caller reads the list, too, and then reports what is wrong in it
         if isinstance(messages, str | bytes) or not isinstance(messages, Sequence) or not holds_view(messages):
             return None
@@ -169,12 +170,12 @@ def preview(plan: CompactionPlan, messages: Sequence[object] | None = None, *, s
 
 
 def laid_out(plan: CompactionPlan, messages: Sequence[object]) -> Layout:
-    """Return how `plan` lays out the messages it was made for: kept ones, and texts in place of others."""
+    """Return the list that `plan` makes of `messages`, with its parts: kept messages, and texts in place of others."""
     return _checked_plan(plan, messages).layout
 
 
 def _view(layout: Layout, history: History, later: Sequence[object]) -> list[Any]:
-    """Return the view: the messages of the layout, and those after the plan's history."""
+    """Return the list to send: the planned part, as the plan lays it out, and the later messages."""
     if layout.first_changed is None:
         return [*history.originals, *later]
     return joined_messages(layout.messages, later)
@@ -193,7 +194,8 @@ class _GuardedPlan(NamedTuple):
 
 def _checked_plan(plan: CompactionPlan, messages: Sequence[object] | None, store: Any = None) -> _GuardedPlan:
     """Check `plan` by the guards, and return it with the data for applying it. The guards are skipped if they have
-    checked this plan for the same history. If `messages` begin with a view, their originals in `store` replace them."""
+    checked this plan for the same history. If `messages` begin with a compacted part, their originals in `store`
+    replace them."""
     if not isinstance(plan, CompactionPlan):
         cure = "pass the plan first: apply(plan, messages); a saved one is read by CompactionPlan.from_json"
         raise ApplyError(f"plan: expected a CompactionPlan, found {type(plan).__name__}: {cure}")
@@ -249,30 +251,31 @@ def _message_text(message: Message) -> str:
 
 
 MOST_ALIKE = 8
-"""Largest number of views remembered with the same beginning."""
+"""Largest number of compacted lists with the same beginning that a store remembers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """Originals of a list that begins with a view, as read from the store."""
+    """Original messages of a list that begins with a compacted part, as read from the store."""
 
     messages: list[Any]
-    """Whole list with originals: the first `start` are from the store, the others the caller's own objects. Of the
-    latter, a message that the view had shortened is its original again."""
+    """Whole list with originals: the first `start` are from the store, the others the caller's own objects. A later
+    message that was sent shortened is its original again."""
     head: int
-    """Number of messages at the beginning of the caller's list that replace the first `start` originals."""
+    """Number of messages at the beginning of the caller's list that were compacted from the first `start` originals."""
     start: int
-    """Number of originals that the view replaced."""
+    """Number of originals that were compacted into the beginning of the list."""
     key: str
-    """Store key of the history."""
+    """Key of the originals' history in the store."""
     plan_id: str
-    """Id of the plan from which the view was made; empty if it had none."""
+    """Id of the plan by which the list was compacted; empty if there was none."""
     plan: CompactionPlan | None
-    """Plan from which the view was made; None if it is not stored."""
+    """Plan by which the list was compacted; None if it is not stored."""
 
 
 def holds_view(messages: Sequence[object]) -> bool:
-    """Return True if a message of the list looks like the beginning of a view, whether it is known or not."""
+    """Return True if `messages` seem to contain a compacted part made by this program, whether a store knows it or
+    not."""
     return first_note(list(map(plain_message, messages))) is not None
 
 
@@ -304,7 +307,8 @@ def remember_view(
 
 
 def originals_behind(store: Store, messages: Sequence[object], owner: str = "") -> Earlier | None:
-    """Return the originals of a list that begins with a view of `owner`; None if `store` knows no such view."""
+    """Return the original messages of a list that begins with a part that `owner` compacted. None if `store` knows no
+    such part."""
     plain = [plain_message(message) for message in messages]
     joined = joined_messages((), plain)
     note = first_note(joined)
@@ -319,8 +323,8 @@ def originals_behind(store: Store, messages: Sequence[object], owner: str = "") 
 def _originals_of(
     store: Store, messages: Sequence[object], plain: Sequence[Message], row: Mapping[str, Any]
 ) -> Earlier:
-    """Return the originals of `messages`, which begin with the view in the record `row`. `plain`: the same messages as
-    dicts."""
+    """Return the original messages of a list, whose compacted beginning is described by the stored record `row`.
+    `plain`: the same messages as dicts."""
     # the recorded head counts neighbours of one role as one message
     role_changes = [at for at in range(1, len(plain)) if plain[at]["role"] != plain[at - 1]["role"]]
     head = [*role_changes, len(plain)][row["head"] - 1]
@@ -355,5 +359,5 @@ def _views_name(owner: str, opening: Sequence[Message]) -> str:
 
 
 def _digest(messages: Sequence[Message]) -> str:
-    """Return the digest of `messages`."""
+    """Return one digest for all `messages`."""
     return hashlib.sha256("".join(map(message_digest, messages)).encode()).hexdigest()

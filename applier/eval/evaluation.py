@@ -43,11 +43,11 @@ from planner.validity import check_messages
 Value = TypeVar("Value")
 
 CUT_SHARES = (0.5, 0.8)
-"""Shares of a transcript's tokens before its cuts, by default."""
+"""Shares of a transcript's tokens at which it is cut, by default."""
 LEAST_PREFIX_TOKENS = 15_000
-"""Smallest size of the part before a cut, as a shorter part needs no compaction."""
+"""Smallest size of the part of a transcript before a cut, as a shorter part needs no compaction."""
 LEAST_NEEDS = 8
-"""Smallest number of needs (names that the agent uses again) after a cut; fewer prove nothing."""
+"""Smallest number of needs (names that the agent uses again) after a cut; fewer would prove nothing."""
 
 
 @dataclass(frozen=True)
@@ -67,16 +67,16 @@ class Cut:
 
 @dataclass(frozen=True)
 class EvaluationRow:
-    """Measurement of one method at one target on one cut."""
+    """Measurement of one method of compaction, at one target size, on one transcript that was cut."""
 
     method: str
     ratio: float
-    """Target, as a share of the tokens before the cut."""
+    """Target size, as a share of the tokens before the cut."""
     cut: str
     size: float
     """Tokens of the compacted list, divided by the tokens before the cut."""
     recall: NeedRecall
-    """Needs that the compacted list contains."""
+    """Needs (names that the agent uses later) that the compacted list contains or lacks."""
     survival: Survival
     """Failures and user's demands that the compacted list contains."""
     violations: int
@@ -87,40 +87,40 @@ class EvaluationRow:
 
 @dataclass(frozen=True)
 class EvaluationMean:
-    """Means over all cuts, for one method and target."""
+    """Mean results of one method of compaction at one target size, over all transcripts that were cut."""
 
     method: str
     ratio: float
     cuts: int
     size: float
     largest: float
-    """Largest size over all cuts."""
+    """Largest size of a compacted list."""
     plain: float
     in_context: float
     failures_kept: float
     demands_kept: float
     violations: int
-    """Sum over all cuts."""
+    """Number of broken rules of the API in all compacted lists."""
     payback_calls: float | None
-    """Mean over the cuts that pay back; None if none does."""
+    """Mean number of calls until a compaction pays, of those that pay back; None if none does."""
 
 
 def cut_transcript(
     name: str, messages: Sequence[Message], task: str, shares: Sequence[float] = CUT_SHARES
 ) -> list[Cut]:
-    """Return the cuts of a transcript at these `shares` of its tokens, without those too small to measure."""
+    """Cut a transcript at these `shares` of its tokens; return the cuts that are large enough to be measured."""
     cuts = [cut_at(name, messages, task, point) for point in cut_points(messages, shares)]
     return [cut for cut in cuts if len(cut.needs) >= LEAST_NEEDS]
 
 
 def cut_at(name: str, messages: Sequence[Message], task: str, point: int) -> Cut:
-    """Return the cut of the transcript `name` before the message at index `point`; `task` is its agent's."""
+    """Cut the transcript `name` before the message at index `point`; `task` is its agent's task."""
     before = tuple(messages[:point])
     return Cut(f"{name}@{point}", task, before, message_tokens(before), find_needs(before, messages[point:], task))
 
 
 def cut_points(messages: Sequence[Message], shares: Sequence[float] = CUT_SHARES) -> list[int]:
-    """Return the indices of assistant messages to cut before, one for each share, without repetition."""
+    """Return the indices of messages of the assistant at which to cut a transcript, one for each share."""
     totals = list(accumulate((message_tokens([message]) for message in messages), initial=0))
     answers = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
     points = [next((at for at in answers if totals[at] >= share * totals[-1]), None) for share in shares]
@@ -128,8 +128,8 @@ def cut_points(messages: Sequence[Message], shares: Sequence[float] = CUT_SHARES
 
 
 def evaluate(methods: Mapping[str, Method], cuts: Sequence[Cut], ratios: Sequence[float]) -> list[EvaluationRow]:
-    """Return a row for every method, target and cut, except those without a recorded answer. `ratios`: targets as
-    shares of the tokens before the cut."""
+    """Let each method compact each cut to each target size; return a row of measurements for each result. `ratios`:
+    targets as shares of the tokens before the cut. Methods without a recorded answer are left out."""
     rows = []
     for cut, (name, method), ratio in product(cuts, methods.items(), ratios):
         with suppress(NotRecorded):
@@ -139,7 +139,8 @@ def evaluate(methods: Mapping[str, Method], cuts: Sequence[Cut], ratios: Sequenc
 
 
 def measured(cut: Cut, name: str, result: Sequence[Message], ratio: float) -> EvaluationRow:
-    """Measure `result`, which the method `name` made of `cut` for the target `ratio`."""
+    """Return a row of measurements of the list `result`, which the method `name` made of `cut`. `ratio`: its target
+    size, as a share of the tokens before the cut."""
     return EvaluationRow(
         method=name,
         ratio=ratio,
@@ -178,7 +179,7 @@ def evaluate_files(
 def _file_rows(
     path: Path, methods: Sequence[str], ratios: Sequence[float], model: str | None
 ) -> tuple[list[EvaluationRow], str]:
-    """Return the rows for the cuts of one file, or none and an error text."""
+    """Measure one transcript file; return its rows and an empty text, or no rows and an error text."""
     try:
         read = read_transcript(path)
     except TranscriptError as error:
@@ -203,7 +204,7 @@ def payback_of(before: Sequence[Message], result: Sequence[Message]) -> float | 
 
 
 def evaluation_means(rows: Sequence[EvaluationRow]) -> list[EvaluationMean]:
-    """Return one mean for each method and target, in order of first appearance."""
+    """Return the mean results of each method at each target size, in order of first appearance."""
     groups: dict[tuple[str, float], list[EvaluationRow]] = {}
     for row in rows:
         groups.setdefault((row.method, row.ratio), []).append(row)
@@ -230,13 +231,13 @@ def _mean_of(method: str, ratio: float, rows: Sequence[EvaluationRow]) -> Evalua
 # Exams.
 
 QuestionKind = Literal["artifact", "failed", "user", "decision", "state"]
-"""Kind of a question. It asks for a name, path or value (``artifact``), a failure and its cause (``failed``), a demand
-(``user``), a decision and its reason (``decision``), or the state of the work (``state``)."""
+"""Kind of a question in an exam. It asks for a name, path or value (``artifact``), a failure and its cause
+(``failed``), a demand (``user``), a decision and its reason (``decision``), or the state of the work (``state``)."""
 QUESTION_KINDS: tuple[QuestionKind, ...] = get_args(QuestionKind)
 
 
 class ExamQuestion(BaseModel, frozen=True):
-    """Question about a conversation, with its accepted answers."""
+    """Question about a conversation, with its accepted answers, to test a compacted list."""
 
     number: int = Field(alias="n")
     kind: QuestionKind
@@ -245,7 +246,7 @@ class ExamQuestion(BaseModel, frozen=True):
     evidence: tuple[int, ...] = ()
     """Indices of the messages that contain the answer."""
     answer_any: tuple[str, ...] = Field(min_length=1)
-    """Accepted strings; a list that contains one of them answers the question."""
+    """Accepted strings; a compacted list with one of them answers the question."""
 
 
 class Exam(BaseModel, frozen=True):
@@ -282,7 +283,7 @@ class ExamView:
     exam: Exam
     method: str
     ratio: float
-    """Target, as a share of the conversation's tokens."""
+    """Target size, as a share of the conversation's tokens."""
     size: float
     """Tokens of `text` (o200k), divided by those of the conversation."""
     text: str
@@ -294,7 +295,7 @@ class ExamView:
 
     @property
     def scores(self) -> dict[int, float]:
-        """Literal score of each question, by its number."""
+        """Score of each question by its number: 1 if the text contains an accepted string, else 0."""
         return self.exam.literal_scores(self.text)
 
     @property
@@ -306,13 +307,13 @@ class ExamView:
 
 @dataclass(frozen=True)
 class ExamMean:
-    """Mean score of one method at one target, over all scored questions."""
+    """Mean score of one method of compaction at one target size, over all scored questions."""
 
     method: str
     ratio: float
-    """Target, as a share of the conversation's tokens."""
+    """Target size, as a share of the conversation's tokens."""
     exams: int
-    """Number of exams."""
+    """Number of exams in the mean."""
     size: float
     score: float
     by_kind: dict[QuestionKind, float]
@@ -342,7 +343,7 @@ def read_checked(path: Path, form: TypeAdapter[Value], cure: str = "") -> Value:
 
 
 def exam_samples(exams: Sequence[Exam], paths: Sequence[Path]) -> Iterator[ExamSample]:
-    """Yield each exam with its transcript, the file among `paths` that the exam names.
+    """Yield each exam with its transcript, which is the file among `paths` with the name in the exam.
 
     Raises:
         TranscriptError: an exam has no such file, or the file has no text.
@@ -362,8 +363,11 @@ def exam_samples(exams: Sequence[Exam], paths: Sequence[Path]) -> Iterator[ExamS
 def exam_views(
     sample: ExamSample, names: Sequence[str], ratios: Sequence[float], model: str | None = None
 ) -> Iterator[ExamView]:
-    """Yield the text that each method in `names` makes for each target, except those without a recorded answer.
-    `ratios`: targets as shares of the conversation's tokens. `model`: the planner's model, for the method ``model``."""
+    """Let each method in `names` compact the sample's conversation to each target size; yield the texts.
+
+    `ratios`: targets as shares of the conversation's tokens. `model`: the planner's model, for the method ``model``.
+    Methods without a recorded answer are left out.
+    """
     for ratio in ratios:
         for name, method in methods_for(f"{sample.exam.transcript}@{ratio}", names, model).items():
             with suppress(NotRecorded):
@@ -377,8 +381,8 @@ def exam_view(sample: ExamSample, method: str, ratio: float, text: str) -> ExamV
 
 
 def exam_means(scored: Sequence[tuple[ExamView, Mapping[int, float]]]) -> list[ExamMean]:
-    """Return the means by method and target, for views with their scores by question number. Questions without a score
-    do not count."""
+    """Return the mean scores of each method at each target size; `scored` has texts with scores by question number.
+    Questions without a score do not count."""
     groups: dict[tuple[str, float], list[tuple[ExamView, Mapping[int, float]]]] = {}
     for view, scores in scored:
         groups.setdefault((view.method, view.ratio), []).append((view, scores))

@@ -39,10 +39,10 @@ RECORDED, PROMPTS = "recorded:", "prompts:"
 CLEARED = "[cleared]"
 """Text in place of a removed tool result."""
 _YOURS = re.compile(r"[\w.]+:\w+")
-"""Name of the user's own method: ``module:function``."""
+"""Name of a user's own method of compaction: ``module:function``."""
 
 WINDOWS = (1.0, 2.0, 3.5, 5.0, 10.0)
-"""Sizes of the window to try, as multiples of the target, as a preset leaves a tenth of its window or more."""
+"""Window sizes to try with a preset, as multiples of the target size, as it is not known how much a preset leaves."""
 LEAST_WINDOW_TOKENS = 2_000
 """Smallest window that `SessionSettings` accepts."""
 
@@ -62,11 +62,11 @@ class FolderPlanner:
 
     folder: Path
     sample: str
-    """Beginning of the names of the files."""
+    """Name of the transcript, with which the names of its files begin."""
 
     @property
     def answers(self) -> list[str]:
-        """Recorded answers, up to the first missing one."""
+        """Recorded answers of the model, up to the first missing one."""
         single = self._file("answer")
         files = [single] if single.is_file() else takewhile(Path.is_file, (self._file("answer", n) for n in count(1)))
         return [file.read_text("utf-8") for file in files]
@@ -88,11 +88,12 @@ class FolderPlanner:
         raise NotRecorded(f"{self.folder}: answers are missing: write one beside each of {listed}, named answer")
 
     def _file(self, kind: str, piece: int = 0) -> Path:
+        """Return the file for an ``answer`` or a ``prompt``, of the whole history (0) or of a piece of it."""
         return self.folder / f"{self.sample}.{kind}{f'-{piece}' if piece else ''}.txt"
 
 
 def find_method(name: str, model: str | None = None, sample: str = "") -> Method:
-    """Return the method called `name`.
+    """Return the method of compaction called `name`, to compare it with others.
 
     `model`: the planner's model, for the methods ``model`` and ``prompts:DIR``. `sample`: the name of the recorded
     answers.
@@ -119,12 +120,12 @@ def find_method(name: str, model: str | None = None, sample: str = "") -> Method
 
 
 def methods_for(sample: str, names: Sequence[str], model: str | None = None) -> dict[str, Method]:
-    """Return the methods called `names`, by name; `sample` and `model` are those of `find_method`."""
+    """Return the methods of compaction called `names`, by name; `sample` and `model` are those of `find_method`."""
     return {name: find_method(name, model, sample) for name in names}
 
 
 def _own_method(module: str, function: str) -> Method:
-    """Return the user's own function as a method; every error in it becomes a `SettingsError`."""
+    """Return the user's own function as a method of compaction; every error in it becomes a `SettingsError`."""
     if places := os.environ.get("PYTHONPATH"):  # which the command ignores until here
         sys.path += places.split(os.pathsep)
     name = f"method {module}:{function}"
@@ -158,14 +159,14 @@ def _explained_errors(name: str) -> Iterator[None]:
 def compact_by(
     messages: Sequence[Message], task: str, target_tokens: int, planner: Any = "rules", model: str | None = None
 ) -> list[Message]:
-    """Return the list that a planner makes for this target. The planner gets the target as a share, because it counts
-    tokens in another way."""
+    """Return the list that a planner makes of `messages` for this target size. The planner gets the target as a share,
+    because it counts tokens in another way."""
     ratio = min(1.0, target_tokens / max(1, message_tokens(messages)))
     return list(preview(plan_compaction(messages, task, target_ratio=ratio, planner=planner, model=model)).messages)
 
 
 def compact_by_preset(messages: Sequence[Message], task: str, target_tokens: int, preset: str) -> list[Message]:
-    """Return the largest list within the target that the preset sends in one of the `WINDOWS`. If none is within the
+    """Return the largest list within the target size that a preset makes in one of the `WINDOWS`. If none is within the
     target, return the smallest."""
     token_ratio = TokenCounter.for_model().messages(messages) / max(1, message_tokens(messages))
     lists: list[list[Message]] = []
@@ -179,7 +180,7 @@ def compact_by_preset(messages: Sequence[Message], task: str, target_tokens: int
 
 
 def newest(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:
-    """Return the newest whole turns that fit in `target_tokens`."""
+    """Return the newest whole turns that fit in `target_tokens`: a plain method, to compare others with."""
     history = read_history(messages)
     turns = [list(history.messages_of(turn)) for turn in history.turns]
     sizes = accumulate(map(message_tokens, reversed(turns)))
@@ -188,7 +189,7 @@ def newest(messages: Sequence[Message], _task: str, target_tokens: int) -> list[
 
 
 def clear_results(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:
-    """Return `messages` with the oldest tool results replaced by one word, as many as the target needs."""
+    """Return `messages` with the oldest tool results replaced by one word, until they fit in `target_tokens`."""
     tokens, result = message_tokens(messages), list(messages)
     for place, message in enumerate(messages):
         if tokens <= target_tokens:
@@ -203,7 +204,7 @@ def clear_results(messages: Sequence[Message], _task: str, target_tokens: int) -
 
 
 PLAIN_METHODS: dict[str, Method] = {"newest": newest, "clear": clear_results}
-"""Baselines, by their names on the command line."""
+"""Plain methods to compare others with, by their names on the command line."""
 
 METHODS = ("rules", "model", *PLAIN_METHODS, *(f"preset:{name}" for name in PRESETS))
 """Names of all methods, besides ``module:function``, ``prompts:DIR`` and ``recorded:DIR``."""

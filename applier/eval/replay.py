@@ -49,7 +49,7 @@ class ReplayedCall:
     """List sent to the model; unchanged messages are the transcript's own objects."""
 
     def cost(self, read_price: float) -> float:
-        """Return the price of the prompt in units of one uncached token; a cached token costs `read_price`."""
+        """Return the price of the call's prompt in units of one uncached token; a cached token costs `read_price`."""
         return read_price * self.cached_tokens + WRITE_5_MINUTES * (self.sent_tokens - self.cached_tokens)
 
 
@@ -65,7 +65,7 @@ class Replay:
 
     @property
     def compactions(self) -> list[Event]:
-        """Events that changed messages sent before."""
+        """Events of the compactions that changed messages sent before."""
         events = (event for call in self.calls for event in call.events if event.kind == "post_compact")
         return [event for event in events if event.trigger != "arrival"]
 
@@ -81,17 +81,17 @@ class Replay:
 
     @property
     def peak_tokens(self) -> int:
-        """Size of the largest prompt."""
+        """Size of the largest prompt that was sent."""
         return max((call.sent_tokens for call in self.calls), default=0)
 
     @property
     def exceeded(self) -> int:
-        """Number of calls with a prompt that was too long."""
+        """Number of calls whose prompt was too long for the window."""
         return sum(call.sent_tokens > call.limit_tokens for call in self.calls)
 
     @property
     def violations(self) -> list[str]:
-        """Broken rules of the API over all calls."""
+        """Broken rules of the API in all prompts."""
         return [text for call in self.calls for text in call.violations]
 
     def cost(self, read_price: float) -> float:
@@ -136,7 +136,8 @@ def replay(
 def _replayed(
     session: Session, messages: Sequence[object], counter: TokenCounter, fixed_tokens: int, model: str, replace: bool
 ) -> Iterator[ReplayedCall]:
-    """Yield a simulated call in place of each assistant message. `fixed_tokens`: size of system prompt and tools."""
+    """Replay a transcript: yield a simulated call in place of each message of the assistant. `fixed_tokens`: size of
+    system prompt and tools."""
     agents_list: list[Any] = []
     before: Sequence[Any] = ()  # the list sent last
     history_tokens, logged, counted = fixed_tokens, 0, dict[int, int]()
@@ -172,7 +173,7 @@ def _replayed(
 
 
 def _new_violations(history: Sequence[object], sent: Sequence[object], model: str) -> Iterator[str]:
-    """Yield the rules that the list `sent` breaks and its `history` does not."""
+    """Yield the rules of the API that the list `sent` breaks and its `history` does not."""
     if len(sent) == len(history) and all(map(is_, sent, history)):
         return
     known = {violation.code for violation in check_messages(history, model=model)}

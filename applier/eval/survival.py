@@ -25,13 +25,13 @@ decides."""
 _WORD = r"\w+(?:[.\-:@]+\w+)*"
 """Word with inner marks: ``get_user``, ``ticket-4711``, ``a.b.c``; without the full stop at the end of a sentence."""
 _CANDIDATE = re.compile(rf"(?<![\w/])(?:(?P<url>{_URL})|(?P<path>{_PATH})|(?P<word>{_WORD}))")
-"""Text that may be a specific, matched from its first character: in ``x/y.py`` never ``y.py`` alone."""
+"""Text that may be a path, URL or identifier, matched from its first character: in ``x/y.py`` never ``y.py`` alone."""
 
 _TRAILING = ".,;:!?-…"
 _NOISE = re.compile(r"(?<![\w:.\\])\\[bnrt](?=\w)|\.{3,}")
-r"""Escapes before a name (``\bname``), not a folder of ``C:\temp``; and dots between two names."""
+r"""Characters to ignore before a name: an escape (``\bname``, but no folder in ``C:\temp``), or a row of dots."""
 _PHRASE = re.compile(r"\d+-?[a-z]+")
-"""Number with a word: ``40-line``, ``3rd``; not ``a1b2``."""
+"""Number with a word, which is no identifier: ``40-line``, ``3rd``; not ``a1b2``."""
 _NUMBER = re.compile(r"\d+(?:[.,:\-]\d+)*")
 """Number, date or time: ``1500``, ``3.14``, ``12:30``, ``2026-01-31``; not ``v1.2``."""
 _DOTTED = re.compile(r"[A-Za-z_]\w+(?:\.[A-Za-z_]\w*)+")
@@ -39,17 +39,17 @@ _DOTTED = re.compile(r"[A-Za-z_]\w+(?:\.[A-Za-z_]\w*)+")
 _HUMPS = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
 """Capital inside a name: in ``getUser`` and ``HTTPClient``; not in ``User`` or ``USER``."""
 _EDGE = re.compile(r"\w")
-"""Character that would make a name another name, if it came directly before or after it."""
+"""Character that makes a name part of another name, if it comes directly before or after it."""
 
 
 def pieces(messages: Iterable[Message]) -> list[str]:
-    """Return the text of each block that has any."""
+    """Return the text of each block in `messages` that has any."""
     texts = (_block_text(block) for message in messages for block in blocks(message))
     return [text for text in texts if text]
 
 
 def plain_text(messages: Iterable[Message]) -> str:
-    """Return all text of `messages`, one block a line."""
+    """Return all text of `messages`, each block on a new line."""
     return "\n".join(pieces(messages))
 
 
@@ -106,14 +106,14 @@ def message_tokens(messages: Sequence[Message]) -> int:
 
 
 def _counted(block: Block) -> str:
-    """Return the text of a block that counts, for a call with its arguments."""
+    """Return the text of a block whose tokens count; of a call also its arguments."""
     if block["type"] in ("tool_use", "server_tool_use"):
         return f"{block.get('name', '')} {to_json(block.get('input'))}"
     return _block_text(block)
 
 
 def specifics(text: str) -> list[str]:
-    """Return the different specifics (paths, identifiers, numbers, …) of `text`, in order of first appearance."""
+    """Return the different specifics (paths, identifiers, long numbers, …) in `text`, in order of first appearance."""
     distinct: dict[str, None] = {}
     for match in _CANDIDATE.finditer(_NOISE.sub("  ", text)):
         word = match.group().rstrip(_TRAILING)
@@ -144,7 +144,7 @@ def _is_specific(word: str) -> bool:
 
 
 def occurrences(specific: str, text: str) -> Iterator[int]:
-    """Yield the offsets at which `text` contains `specific` as a whole word."""
+    """Yield the offsets at which `text` contains the name `specific` as a whole word."""
     at = text.find(specific)
     while at >= 0:
         end = at + len(specific)
@@ -154,13 +154,13 @@ def occurrences(specific: str, text: str) -> Iterator[int]:
 
 
 def contains(specific: str, text: str) -> bool:
-    """Return True if `text` contains `specific` as a whole word."""
+    """Return True if `text` contains the name `specific` as a whole word."""
     return any(True for _ in occurrences(specific, text))
 
 
 def path_splits(specific: str) -> list[tuple[str, str]]:
-    """Return each way to split a path into a folder and the path inside it, which has at least two parts. Empty if
-    `specific` is no path."""
+    """Return each way to split the path `specific` into a folder and the path inside it, of at least two parts. Empty
+    if `specific` is no path."""
     if "/" not in specific or "://" in specific:
         return []
     cuts = [at for at, character in enumerate(specific) if character == "/" and at > 0]
@@ -168,14 +168,14 @@ def path_splits(specific: str) -> list[tuple[str, str]]:
 
 
 WINDOW_CHARACTERS = 60
-"""Number of characters before and after a specific that count as its context."""
+"""Number of characters before and after a name that count as its context."""
 PASTED_CHARACTERS = 2_000
-"""Length from which text in a user message counts as pasted."""
+"""Length from which text in a user message counts as pasted, so that it contains no demands."""
 QUOTED_CHARACTERS = 100
-"""Number of characters of a failure's line that a list must contain."""
+"""Number of characters of a failure's line that a compacted list must contain to have kept the failure."""
 
 _CONTEXT_WORD = re.compile(r"[^\W\d_]{3,}")
-"""Word that counts as context: ``session``, ``läuft``; not ``x1`` or ``to``."""
+"""Word that counts as context of a name: ``session``, ``läuft``; not ``x1`` or ``to``."""
 _BARE_VALUE = re.compile(r"[\d.,:\-]+|[a-z]+")
 """Argument of a call that anybody could choose: ``200``, ``true``; not ``src/a.py`` or ``maxRetries``."""
 _FAILED = re.compile(
@@ -201,7 +201,7 @@ _MACHINE = re.compile(
 )
 """Text of the agent's program in a user message: ``<system-reminder>…</system-reminder>``; not other tags."""
 _SENTENCE = re.compile(r"[^.!?\n]+(?:[.!?](?!\s)[^.!?\n]*)*[.!?]*")
-"""Sentence, which ends with a full stop before white space: ``edit a.py first.`` is one, not two."""
+"""Sentence, up to a full stop before white space: ``edit a.py first.`` is one sentence, not two."""
 _DEMAND = re.compile(
     r"(?i)\b(?:must|never|don'?t|do not|only|always|should|shouldn't|prefer|instead|avoid|make sure|need to|without"
     r"|no more|stop|let'?s|i want|we want|use|just|keep|remove|rather)\b"
@@ -211,60 +211,60 @@ _DEMAND = re.compile(
 
 @dataclass(frozen=True)
 class Need:
-    """Name or value that the agent wrote after the cut and could know only from before it."""
+    """Name or value that the agent wrote after a cut of the transcript and could know only from before the cut."""
 
     specific: str
     contexts: frozenset[frozenset[str]]
-    """Words around each of its occurrences before the cut, one set for each."""
+    """Words around each occurrence of the name before the cut, one set for each occurrence."""
 
 
 @dataclass(frozen=True)
 class NeedRecall:
-    """Needs that a compacted list contains or lacks."""
+    """Names that the agent needs later (needs), as a compacted list contains or lacks them."""
 
     needed: int
-    """Number of needs."""
+    """Number of names that the agent needs later."""
     lost: tuple[str, ...]
-    """Needs that the list lacks."""
+    """Needed names that the compacted list lacks."""
     bare: tuple[str, ...]
-    """Needs that the list contains, but nowhere with half of the words that were around them."""
+    """Needed names that the compacted list contains, but nowhere with half of the words that were around them."""
 
     @property
     def plain(self) -> float:
-        """Share of needs that the list contains; 1 if there were none."""
+        """Share of the needed names that the compacted list contains; 1 if none was needed."""
         return 1 - len(self.lost) / self.needed if self.needed else 1.0
 
     @property
     def in_context(self) -> float:
-        """Share of needs that the list contains with their context; 1 if there were none."""
+        """Share of the needed names that the list contains together with their context; 1 if none was needed."""
         return 1 - (len(self.lost) + len(self.bare)) / self.needed if self.needed else 1.0
 
 
 @dataclass(frozen=True)
 class Survival:
-    """Failures and user's demands of a conversation that a compacted list contains or lacks."""
+    """Failures, and demands of the user, that a compacted list contains or lacks."""
 
     failures: int
     failures_lost: tuple[str, ...]
-    """First line of each failure of which the list has no line."""
+    """First line of each failure of which the compacted list has no line."""
     demands: int
     demands_lost: tuple[str, ...]
-    """Demands that are not verbatim in the list."""
+    """User's demands that are not verbatim in the compacted list."""
 
     @property
     def failures_kept(self) -> float:
-        """Share of failures with a line in the list; 1 if there were none."""
+        """Share of failures of which the compacted list has a line; 1 if there were none."""
         return 1 - len(self.failures_lost) / self.failures if self.failures else 1.0
 
     @property
     def demands_kept(self) -> float:
-        """Share of demands that are verbatim in the list; 1 if there were none."""
+        """Share of the user's demands that are verbatim in the compacted list; 1 if there were none."""
         return 1 - len(self.demands_lost) / self.demands if self.demands else 1.0
 
 
 def find_needs(before: Sequence[Message], after: Sequence[Message], task: str) -> tuple[Need, ...]:
-    """Return the needs: specifics that the agent writes in `after` and could know only from `before`. They are in
-    `before` but not in `task`, and no result in `after` shows them earlier."""
+    """Return the names that the agent writes in `after` and could know only from `before`, the messages before a cut.
+    They are in `before` but not in `task`, and no result in `after` shows them earlier."""
     texts = pieces(before)
     before_text = "\n".join(texts)
     needs = []
@@ -277,7 +277,7 @@ def find_needs(before: Sequence[Message], after: Sequence[Message], task: str) -
 
 
 def _written_unseen(after: Sequence[Message]) -> list[str]:
-    """Return the specifics that the agent wrote in `after` before any result there showed them, in order."""
+    """Return the names that the agent wrote in `after` before any tool result there showed them, in order."""
     shown, written = "", dict[str, bool]()
     for message in after:
         if message["role"] == "user":
@@ -296,8 +296,8 @@ def _context_words(text: str, start: int, end: int) -> frozenset[str]:
 
 
 def placings(specific: str, text: str) -> Iterator[tuple[int, int]]:
-    """Yield start and end of `specific` in `text`. A path is also found in two pieces, as a folder somewhere and the
-    path inside it; then the range of the latter is yielded."""
+    """Yield start and end of each occurrence of the name `specific` in `text`. A path is also found in two pieces, as a
+    folder somewhere and the path inside it; then the range of the latter is yielded."""
     for at in occurrences(specific, text):
         yield at, at + len(specific)
     for root, rest in path_splits(specific):
@@ -307,7 +307,7 @@ def placings(specific: str, text: str) -> Iterator[tuple[int, int]]:
 
 
 def measure_recall(needs: Sequence[Need], messages: Sequence[Message]) -> NeedRecall:
-    """Return which `needs` the compacted list `messages` contains."""
+    """Return which of the names in `needs` the compacted list `messages` contains."""
     text = plain_text(messages)
     lost, bare = [], []
     for need in needs:
@@ -341,7 +341,7 @@ def _without_folders(text: str) -> str:
 
 
 def _quoted(line: str) -> str:
-    """Return the part of a failure's line that a list must contain."""
+    """Return the part of a failure's line that a compacted list must contain, without folders."""
     return _without_folders(line)[:QUOTED_CHARACTERS]
 
 
@@ -356,7 +356,7 @@ def failure_traces(messages: Sequence[Message]) -> Iterator[list[str]]:
 
 
 def _cause_lines(text: str) -> list[str]:
-    """Return the lines of a failed result that name the cause, or else all that are not empty words."""
+    """Return the lines of a failed result that name the cause, or else all lines that report more than the failure."""
     words = _USER_WORDS.search(text)
     lines = [one_space(line) for line in (words[1] if words else text).splitlines()]
     full = [line for line in lines if len(line) > 8 and not _EMPTY_WORDS.match(line)]
@@ -364,7 +364,7 @@ def _cause_lines(text: str) -> list[str]:
 
 
 def user_demands(messages: Sequence[Message]) -> Iterator[str]:
-    """Yield the user's sentences that bind the agent, without pasted text."""
+    """Yield the user's sentences that bind the agent (``never touch the schema``), without pasted text."""
     for message in messages:
         for block in blocks(message) if message["role"] == "user" else ():
             text = str(block.get("text") or "") if block["type"] == "text" else ""

@@ -25,7 +25,7 @@ from planner.reading.lines import Statement, statements
 SHORT_MESSAGE = 1_500
 """Largest length in characters of a message whose single sentences may be lessons."""
 WORDS_CHARACTERS = 320
-"""Largest length in characters of a statement; a longer one is a text of its own."""
+"""Largest length in characters of a sentence that may be a lesson."""
 LEAST_WORDS = 4
 """Fewest words of a lesson that others understand: not ``always both``."""
 _LASTING = re.compile(
@@ -51,11 +51,11 @@ _QUESTION = re.compile(
     r"isn'?t|aren'?t|don'?t (?:we|you)|didn'?t)\b(?!.*[.!;]\s+\S)|\?\W*$",
     re.I | re.S,
 )
-"""Question, which decides nothing: ``why is it never called``, ``we never do that, right?``."""
+"""Question, which is no lesson, as it decides nothing: ``why is it never called``, ``we never do that, right?``."""
 _AFTERTHOUGHT = re.compile(r",? but (?:i think|i guess|not sure|maybe|perhaps)\b.*$", re.I | re.S)
-"""Doubt at the end of a statement: ``never block the user, but I think we should warn``."""
+"""Doubt at the end of a sentence, which is left out: ``never block the user, but I think we should warn``."""
 _ASSENT = re.compile(r"^(?:yes|ok|okay|yeah|sure)[.,!]? +", re.I)
-"""Word of assent before the actual statement: ``ok, never push``."""
+"""Word of assent at the beginning of a sentence, which is left out: ``ok, never push``."""
 _REASON = re.compile(r"\b(?:because|otherwise|so that|so no need|the risk|we (?:don['’]?t|do not) have an?)\b", re.I)
 """Words that introduce a reason: ``because``, ``otherwise``."""
 _DECIDES = re.compile(
@@ -69,7 +69,8 @@ _POINTING = re.compile(
     r"(?:\w+ )?(?:this|that|it|these|those|them|here|there|the (?:two|three|others?|new|old|same|last|first|second))\b",
     re.I,
 )
-"""Beginning that needs its context: ``no, remove this again because …``; not ``keep the queue, since …``."""
+"""Beginning of a sentence that needs its context: ``no, remove this again because …``; not ``keep the queue, since
+…``."""
 _ASKS = re.compile(
     r"\W*(?:please|can|could|would|will|let|then|also|now|next|go|add|make|fix|submit|after|see|refer|though)\b", re.I
 )
@@ -84,11 +85,11 @@ _COURSE = re.compile(
     r"|would you like to (?:do|work))\b",
     re.I,
 )
-"""Words of a question about the next step: ``what would you like to do next?``; its answer decides nothing lasting."""
+"""Words of a question about the next step: ``what would you like to do next?``. Its answer decides nothing lasting."""
 COURSE_WORDS = 20
-"""Largest number of words in such a question."""
+"""Largest number of words in a question about the next step; a longer one may ask for a decision."""
 _CONVENTIONS = re.compile(r"\b(?:constraints|conventions|ground rules|house rules|principles|guidelines)\b", re.I)
-"""Words in a heading above a list of rules."""
+"""Words in a heading above the user's list of rules: ``Conventions``, ``Ground rules``."""
 _ITEM = re.compile(r"^(?:[-*•]|\d{1,2}[.)]) +")
 """Mark at the beginning of a list item."""
 _OF_THIS_TASK = re.compile(
@@ -104,7 +105,7 @@ _FORBIDS = re.compile(
 
 
 def wishes(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield the user's wishes and reasoned decisions verbatim; `Lesson.lasting` is True if they bind beyond the
+    """Yield as lessons the user's wishes and reasoned decisions, verbatim; `Lesson.lasting`: they bind beyond this
     task."""
     yield from _conventions(evidence)
     for turn in _kept_turns(evidence):
@@ -121,7 +122,7 @@ def wishes(evidence: Evidence) -> Iterator[Lesson]:
 
 
 def _conventions(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield the items of the user's lists of rules as wishes: lists below a heading like "Constraints"."""
+    """Yield as lessons the items of the user's lists of rules, below a heading like "Constraints" or "Conventions"."""
     for turn in evidence.turns.values():
         is_listed = False  # under a heading that announces constraints or conventions
         for statement in statements(line for line in turn.user_lines if line.part == "user"):
@@ -135,7 +136,7 @@ def _conventions(evidence: Evidence) -> Iterator[Lesson]:
 
 
 def _kept_turns(evidence: Evidence) -> list[TurnEvidence]:
-    """Return the turns with the user's words, except words that their next message takes back (``wrong chat``)."""
+    """Return the turns with words of the user, except words that their next message takes back (``wrong chat``)."""
     spoken = [turn for turn in evidence.turns.values() if turn.user_lines]
     taken_back = {
         before.turn.id
@@ -146,8 +147,8 @@ def _kept_turns(evidence: Evidence) -> list[TurnEvidence]:
 
 
 def _binding_words(statement: Statement) -> str:
-    """Return the part of a statement that binds: without assent, doubt, or requests after it. Empty if it cannot be
-    understood without its context."""
+    """Return the part of a sentence that binds the agent: without assent, doubt, or requests after it. Empty if it
+    cannot be understood without its context."""
     parts = sentences(_ITEM.sub("", in_one_line(statement.text)))
     binding = [at for at, one in enumerate(parts) if _LASTING.search(one) or _is_reasoned(one)]
     later = parts[binding[-1] + 1 :] if binding else []
@@ -157,7 +158,7 @@ def _binding_words(statement: Statement) -> str:
 
 
 def _is_clear(text: str) -> bool:
-    """Return True for a statement, no question, of fit length that can be understood without its context."""
+    """Return True for a sentence of fit length, and no question, that can be understood without its context."""
     has_fit_length = len(text.split()) >= LEAST_WORDS and len(text) <= WORDS_CHARACTERS
     return has_fit_length and not _POINTING.match(text) and not is_question(text)
 
@@ -173,12 +174,12 @@ def is_lasting(text: str) -> bool:
 
 
 def _is_reasoned(text: str) -> bool:
-    """Return True for a decision that comes with its reason."""
+    """Return True for a sentence with a decision and the reason for it."""
     return bool(_REASON.search(text) and _DECIDES.search(text))
 
 
 def choices(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield the user's answers to the agent's questions, except very short questions and those about the next step."""
+    """Yield as lessons the user's answers to the agent's questions, except those about the next step."""
     for turn in _kept_turns(evidence):
         dialogs = [call for call in turn.calls if call.kind == "ask"] if turn.turn.kind != "user" else []
         for question, answer in chain.from_iterable(map(_answers, dialogs)):
@@ -210,12 +211,12 @@ def _answers(call: Call) -> Iterator[tuple[str, str]]:
 # The agent's calls.
 
 MOST_WORDS, WHY_CHARACTERS = 5, 280
-"""Largest number of words in a general command, and of characters in the reason for it."""
+"""Limits of a lesson about a command: number of words in the command, and of characters in the reason for it."""
 _WHY = re.compile(
     r"\b(?:since|because|has no|doesn['’]t have|so (?:that )?(?:the|build|tests?|it)\b.{0,200}?\b(?:use|see|find))",
     re.I,
 )
-"""Words by which the agent gives the reason for a command."""
+"""Words by which an agent gives the reason for a command: ``because``, ``has no``, …."""
 _ONE_FILE_OR_TEST = re.compile(
     r"\A(?:-run|-k|-t|--grep)\Z|::|\.\w{1,5}(?::\d{1,9})?\Z|\A(?!\./\.\.\.\Z)[^/]*+/|[$`\"'*\\]"
 )
@@ -229,18 +230,18 @@ _EVERYBODYS = re.compile(
 """Commands that everybody tries first in such a project, so that nobody need learn them: ``npm test``."""
 
 COMMAND_CHARACTERS = 80
-"""Largest length of a command that is shown with an error."""
+"""Largest length of the failed command in a lesson about an error."""
 _PROVIDES = frozenset(("install", "add", "sync", "setup", "trust", "bootstrap", "link", "restore", "ci"))
 """Words of commands that install something missing: ``bun install``, ``npm ci``."""
 
 LEAST_REASON_WORDS, MOST_CHARACTERS = 8, 320
-"""Fewest words, and most characters, of a published sentence with a reason."""
+"""Limits of a published sentence with a reason: fewest words, most characters."""
 ALIKE = 0.6
-"""Share of common words from which two sentences count as the same."""
+"""Share of common words from which two published sentences count as the same."""
 _QUOTED = re.compile(r"(?:-m|--message|--body|\bbody=)[ =]?\"((?:[^\"\\]|\\.)*)\"|(?:-m|--body) '([^']*)'", re.S)
-"""Text of a message in quotes: ``git commit -m "…"``."""
+"""Message in quotes in a command: ``git commit -m "…"``."""
 _ESCAPED = re.compile(r"\\([`\"$\\])|\*\*")
-"""Escapes of a shell, and marks of bold text."""
+"""Escapes of a shell and marks of bold text, which are removed from a message."""
 _GROUNDS = re.compile(
     r"\b(?:because|since|so that|otherwise|rather than|instead of|intentionally|by design|now that|to avoid|, so)\b"
     r"|\bso (?:we|it|the|this|a)\b|, not [\w-]+",
@@ -260,7 +261,7 @@ _PASSING = re.compile(
 
 
 def check_commands(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield the project's own check commands that succeeded, and build commands with the reason that the agent gave."""
+    """Yield as lessons the project's own check commands that succeeded, and why build commands are as they are."""
     known: set[str] = set()
     for turn, call, outcome in evidence.ended_calls():
         if not outcome.has_passed or any(RAN_NOTHING.search(one.text) for one in turn.statements_of(outcome.lines)):
@@ -292,7 +293,8 @@ def _is_general(command: Command) -> bool:
 
 
 def failures(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield the error lines of failed checks; if the same check succeeded later, with the commands that helped."""
+    """Yield as lessons the error lines of failed checks; with the commands that helped, if the same check succeeded
+    later."""
     # the last turn of a recovery is the success, all others are failures
     passed = {failed: line.turn_ids[-1] for line in recoveries(evidence) for failed in line.turn_ids[:-1]}
     for turn, call, outcome in evidence.ended_calls():
@@ -349,8 +351,12 @@ def _remedy(evidence: Evidence, failed: TurnEvidence, passed: str) -> str:
 
 
 def reasons(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield a decision from each message that the agent published: a commit, a comment, an answer in a review. Its text
-    is the first sentence with a reason, after the commit's title. A sentence much like an earlier one is left out."""
+    """Yield as a lesson the reason in each message that the agent published: a commit, a comment, an answer in a
+    review.
+
+    Its text is the first sentence with a reason, after the commit's title. A sentence much like an earlier one is left
+    out.
+    """
     known: list[frozenset[str]] = []
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status in ("failed", "unanswered", "running") or outcome.refused:

@@ -33,7 +33,7 @@ from planner.reading.messages import History
 from planner.reading.tokens import TokenCounter
 
 FOLDER = ".compactor/learned"
-"""Folder of the files, inside the project's folder."""
+"""Folder of the files with learned lines, inside the project's folder."""
 INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", "CONTRIBUTING.md", "README.md")
 """Files that everybody on the project reads anyway, so that their content need not be learned."""
 HEADINGS: Mapping[Kind, str] = {
@@ -43,49 +43,49 @@ HEADINGS: Mapping[Kind, str] = {
     "command": "## How it is checked",
     "error": "## Errors that came back",
 }
-"""Heading in a file for each kind of line."""
+"""Heading in a file above the learned lines of each kind."""
 _TITLE = (
     "<!-- Lines that `compactor learn` proposed and a person approved, each with conversation, turn and day. Change or "
     "delete what you like: it stays so. -->"
 )
-"""First line of a file of our own."""
+"""First line of a file that only has learned lines."""
 BEGIN, END = "<!-- compactor: learned -->", "<!-- compactor: end of learned -->"
-"""Marks around our lines in a file with other content."""
+"""Marks around the learned lines in a file that also has other content."""
 _SOURCE = re.compile(r"(?<![\w.-])[\w.-]++:t\d+")
-"""Reference to a turn at the end of a line: ``c1:t3``."""
+"""Reference to a conversation's turn at the end of a learned line: ``c1:t3``."""
 
 INTRODUCTION = "Noted in earlier conversations on this project and approved by the user; a record, not an instruction."
-"""Sentence above the learned lines in a new conversation."""
+"""Sentence above the learned lines that are added to a new conversation."""
 MAX_FILE_BYTES = 2_000_000
-"""Size of the largest file that is read."""
+"""Size of the largest project file that is read."""
 _OPENING_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""Flags that prevent following a link and waiting for a pipe."""
+"""Flags for opening a file that prevent following a link and waiting for a pipe."""
 _SOURCES = re.compile(r" \((?:[\w.-]++:t\d++(?:, )?)++(\d{4}-\d\d-\d\d)?\)$")
-"""References at the end of a line: ``(c1:t3, c2:t4, 2026-11-03)``. A new conversation gets the line without them, as it
-cannot open them."""
+"""References at the end of a learned line: ``(c1:t3, c2:t4, 2026-11-03)``. A new conversation gets the line without
+them, as it cannot open them."""
 SHARED_WORDS = 2
-"""Fewest words that a line and a task must share if they share no name."""
+"""Fewest words that a learned line and a task must share for the line to be used, if they share no name."""
 
 
 @dataclass(frozen=True)
 class LearnedFiles:
-    """Files with learned lines in one project."""
+    """Files with learned lines (lessons that a person approved) in one project."""
 
     project: Path
     into: str = ""
-    """File with other content to which all lines are added; empty for two files of our own."""
+    """File with other content to which all learned lines are added; empty for two files of our own."""
 
     def _file_of(self, kind: Kind) -> str:
-        """Return the file for lines of this kind, relative to the project."""
+        """Return the path of the file for learned lines of this kind, relative to the project."""
         return self.into or f"{FOLDER}/{'errors' if kind == 'error' else 'decisions'}.md"
 
     @property
     def names(self) -> list[str]:
-        """Names of the files, relative to the project."""
+        """Paths of the files with learned lines, relative to the project."""
         return list(dict.fromkeys(map(self._file_of, KINDS)))
 
     def texts(self) -> dict[str, str]:
-        """Return the text of each file by its name; empty for a file that does not exist.
+        """Return the text of each file with learned lines by its path; empty for a file that does not exist.
 
         Raises:
             SettingsError: a file is no text file in its own folder of the project, or too large.
@@ -110,18 +110,20 @@ class LearnedFiles:
         return {name: merged(texts[name], of_file[name], approved, today, shared=bool(self.into)) for name in texts}
 
     def lines(self, texts: Mapping[str, str]) -> list[str]:
-        """Return the lines of `texts` that may be ours, approved or not."""
+        """Return the lines of the files' `texts` that this program may have written, approved or not."""
         return [line for text in texts.values() for line in learned_lines(text, shared=bool(self.into))]
 
     def unwritten(self, lines: Sequence[ProposedLine]) -> list[ProposedLine]:
-        """Return the `lines` without wishes and commands that the project's `INSTRUCTIONS` already contain."""
+        """Return the proposed `lines`, without wishes and commands that the project's `INSTRUCTIONS` already
+        contain."""
         instructions = [file_below(self.project, name) or "" for name in INSTRUCTIONS]
         apart = [in_one_line(part) for text in instructions for part in _split_at_our_lines(text, shared=True)[::2]]
         return [line for line in lines if not _is_in_instructions(line, apart)]
 
 
 def _is_in_instructions(line: ProposedLine, instructions: Sequence[str]) -> bool:
-    """Return True if `line` is a wish or a command, and one of the texts `instructions` contains its words."""
+    """Return True if a proposed `line` is a wish or a command, and one of the texts `instructions` contains its
+    words."""
     words = line.sources[0].lesson.words
     whole = re.compile(rf"(?<!\w){re.escape(words.strip('.'))}(?![\w:/-])", re.I)
     return line.kind in ("wish", "command") and any(map(whole.search, instructions))
@@ -135,18 +137,19 @@ def difference(texts: Mapping[str, str], changes: Mapping[str, str]) -> str:
 
 
 def digest_of(line: str) -> str:
-    """Return the digest by which an approved `line` is recognized."""
+    """Return the digest by which a learned `line` that a person approved is recognized in a file."""
     return sha256(line.strip().encode()).hexdigest()
 
 
 def learned_lines(text: str, *, shared: bool = False) -> list[str]:
-    """Return the lines in the text of a file that may be ours; a `shared` file also has other content."""
+    """Return the lines of a file's text that this program may have written; a `shared` file also has other content."""
     _, ours, _ = _split_at_our_lines(text, shared=shared)
     return [line for line in ours.splitlines() if line.startswith("- ") and line.isprintable()]
 
 
 def approved_lines(text: str, approved: Collection[str], today: date) -> list[str]:
-    """Return the lines in the text of a file with an `approved` digest that have not expired `today`."""
+    """Return the lines of a file's text that a person approved (with a digest in `approved`) and that have not
+    expired."""
     ended = _expired(text.splitlines(), today)
     return [line for line in learned_lines(text) if digest_of(line) in approved and line not in ended]
 
@@ -154,7 +157,7 @@ def approved_lines(text: str, approved: Collection[str], today: date) -> list[st
 def merged(
     text: str, lines: Sequence[ProposedLine], approved: Mapping[str, str], today: date, *, shared: bool = False
 ) -> str:
-    """Return the text of a file with the proposed `lines` added.
+    """Return the text of a file with the newly proposed `lines` added.
 
     New lines come under their headings, and approved lines get their newest text. Approved lines that were replaced or
     have expired are removed; text that a person wrote or changed stays. A line that the person deleted, or whose source
@@ -179,8 +182,8 @@ def merged(
 
 
 def _split_at_our_lines(text: str, *, shared: bool) -> tuple[str, str, str]:
-    """Return the text before our lines, our lines, and the text after them. In a `shared` file our lines are between
-    marks. If these are missing, they are added so that our lines come at the end."""
+    """Return the parts of a file's text: before the learned lines, these lines, and after them. In a `shared` file the
+    learned lines are between marks. If these are missing, they are added at the end of the text."""
     if not shared:
         return "", text, ""
     last = text.rfind(END)
@@ -192,7 +195,8 @@ def _split_at_our_lines(text: str, *, shared: bool) -> tuple[str, str, str]:
 
 
 def _insert_under_heading(rows: list[str], line: ProposedLine) -> None:
-    """Insert `line` in `rows` at the end of the part under its heading; add the heading if it is missing."""
+    """Insert a learned `line` into the file's `rows`, at the end of the part under the heading for its kind. The
+    heading is added if it is missing."""
     heading = HEADINGS[line.kind]
     if heading not in rows:
         rows += [*([""] if rows else []), heading, ""]
@@ -205,7 +209,8 @@ def _insert_under_heading(rows: list[str], line: ProposedLine) -> None:
 
 
 def _expired(rows: Sequence[str], today: date) -> set[str]:
-    """Return the expired lines under the heading of errors."""
+    """Return the lines on errors, in a file's `rows`, that have expired because the error did not come back for
+    long."""
     ended, heading = set(), ""
     for row in rows:
         heading = row if row.startswith("#") else heading
@@ -218,13 +223,13 @@ def _expired(rows: Sequence[str], today: date) -> set[str]:
 
 
 def lines_for(task: str, project: Path, approved: Collection[str], today: date) -> list[str]:
-    """Return the approved lines of the project that are relevant to `task`, the most relevant first."""
+    """Return the learned lines, approved by a person, that are relevant to a conversation's `task`, the best first."""
     texts = (file_below(project, name) or "" for name in LearnedFiles(project).names)
     return relevant_lines([line for text in texts for line in approved_lines(text, approved, today)], task)
 
 
 def relevant_lines(lines: Sequence[str], task: str) -> list[str]:
-    """Return those `lines` that share a name or some words with `task`, the most similar first."""
+    """Return those learned `lines` that share a name or some words with `task`, the most similar first."""
     specifics, task_stems = specifics_of(task), stems(task)
     names = [name for name in specifics if not name.isdigit()]
     related = [
@@ -249,8 +254,8 @@ def file_below(root: Path, path: str) -> str | None:
 
 
 def opening_text(lines: Collection[str], counter: TokenCounter, most_tokens: int) -> tuple[str, int]:
-    """Return a text for the beginning of a conversation with as many `lines` as fit in `most_tokens`, and their number.
-    The lines are without their sources; the text is empty if no line fits."""
+    """Return a text with learned `lines` for the beginning of a conversation, and the number of lines in it. It has as
+    many lines as fit in `most_tokens`, without their sources; it is empty if no line fits."""
     shown: list[str] = []
     text = ""
     for line in lines:
@@ -271,30 +276,28 @@ class FinishedConversation:
     name: str
     """Key of a stored history, or name of a log without its suffix."""
     digests: tuple[str, ...]
-    """Digests of its messages; a continued conversation begins with the same digests."""
+    """Digests of the messages; a conversation that continues this one begins with the same digests."""
     digest: str
     """Digest of the whole conversation."""
     tokens: int
-    """Approximate number of tokens, rather too many."""
+    """Estimated number of tokens, rather too high, for the cost of reading the conversation."""
     time: float
-    """Time of its last words in seconds since the epoch; 0 if unknown."""
+    """Time of the last words in seconds since the epoch; 0 if unknown."""
     day: str
-    """Day of its last words, such as ``2026-11-03``; empty if unknown."""
+    """Day of the last words, such as ``2026-11-03``; empty if unknown."""
     load: Callable[[], History]
-    """Function that reads its messages."""
+    """Function that reads the messages."""
 
 
 @dataclass
 class Memory:
-    """Records of one project in a store: the lessons of its conversations, and the lines that a person approved.
-
-    The project is identified by its folder.
-    """
+    """Records of one project in a store: the lessons of its conversations, and the lines that a person approved. The
+    project is identified by its folder."""
 
     store: Store
     folder: str
     writes: bool = True
-    """False for a dry run, which stores nothing."""
+    """True if results are stored; False for a dry run."""
 
     @property
     def _project(self) -> str:
@@ -318,11 +321,11 @@ class Memory:
 
     @property
     def approved(self) -> Mapping[str, str]:
-        """Digest of every line that was ever approved, by the line's key."""
+        """Digest of every learned line that a person ever approved, by the line's key."""
         return dict(self.store.get_state(f"learned:{self._project}") or {})
 
     def knows(self, line: str) -> bool:
-        """Return True if the person approved exactly this `line`."""
+        """Return True if a person approved exactly this learned `line`."""
         return digest_of(line) in self.approved.values()
 
     def is_read(self, conversation: FinishedConversation, reader: str) -> bool:
@@ -353,26 +356,27 @@ class Memory:
 
     @lazy_property
     def review(self) -> Review:
-        """Model's choice among the project's lines; empty if no model has reviewed them."""
+        """A model's choice among the lines proposed for the project; empty if no model has reviewed them."""
         return Review.of(self.store.get_state(f"lessons-review:{self._project}") or {})
 
     def keep_review(self, review: Review) -> None:
-        """Store a `review`, which is deleted when any of the conversations is, as it may contain their words."""
+        """Store a model's `review`. It is deleted together with any of the conversations, as it may contain their
+        words."""
         self.review = review
         if self.writes:
             kept = {**review.state, "histories": sorted(self.conversations)}
             self.store.set_state(f"lessons-review:{self._project}", kept)
 
     def lines(self, every: Sequence[ProposedLine]) -> list[ProposedLine]:
-        """Return the lines among `every` that the review kept, and new ones that need no review. A new line waits for a
-        review if a model has read its conversation."""
+        """Return the proposed lines that a model's review has kept, and new lines that need no review. A new line waits
+        for a review if a model has read its conversation."""
         review = self.review
         waiting = {name for name, read in self.conversations.items() if read["reader"] != "rules"}
         unseen = [line for line in review.unseen(every) if line.sources[0].conversation not in waiting]
         return [*(line for _, line in review.reviewed_lines(every)), *unseen]
 
     def approve(self, lines: Mapping[str, str], ended: Collection[str] = ()) -> None:
-        """Store the digests of approved `lines`, by the line's key. Forget approved lines with a digest in `ended`;
-        they may be proposed again."""
+        """Store the digests of `lines` that a person approved, by the line's key. Forget approved lines with a digest
+        in `ended`; they may be proposed again."""
         kept = {key: digest for key, digest in self.approved.items() if digest not in ended}
         self.store.set_state(f"learned:{self._project}", {**kept, **lines})

@@ -15,12 +15,12 @@ from planner.reading.secrets import redact
 
 Kind = Literal["decision", "fact", "wish", "command", "error"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-"""Kinds of lessons."""
+"""Kinds of lessons (things that a conversation shows and later ones can use)."""
 
 LEAST_ERROR_WORDS = 3
-"""Fewest words of an error, besides names and numbers: ``exit code 1`` is too common to be recognized."""
+"""Fewest words of an error to be recognized again, besides names and numbers: not ``exit code 1``."""
 ERROR_CHARACTERS = 240
-"""Largest length of an error line in characters."""
+"""Largest length in characters of an error line that can be recognized again."""
 
 _WORD = re.compile(r"[^\W\d_]{4,}")
 _STEM_CHARACTERS = 6
@@ -29,23 +29,23 @@ _COMMON_TEXT = (
     "test tests than that them then there these this using want what when where which will with without would"
 )
 _COMMON = frozenset(word[:_STEM_CHARACTERS] for word in _COMMON_TEXT.split())
-"""Beginnings of words that are too common to show what a text is about."""
+"""First letters of words that are too common to show what a text is about."""
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+")
 _PLACE = re.compile(r"^\s*(?:\[[\w:.-]+\] )?(?:[\w./\\@-]+\.\w{1,5}[:(]\d+(?:[:,]\d+)*\)?:? *)?")
-"""Place at the beginning of an error: ``[lint] a/b.go:12:3: ``."""
+"""Place in a file at the beginning of an error: ``[lint] a/b.go:12:3: ``."""
 _QUOTED = re.compile(r"`[^`]*`|\"[^\"]*\"|'[^']*'")
 _IDENTIFIER = re.compile(r"\b[a-z]+[A-Z]\w*|\b[A-Z]\w+[A-Z]\w*")
 """Identifier with a capital inside: ``getUser``, ``HTTPClient``; not ``User``."""
 _NAME = re.compile(r"\A[^\d_/\\.]*+[\d_/\\.]\W*+\w")
 """Word with a mark or digit before its last letter, such as a path or version: ``a/b.go``, ``v1.2``; not ``done.``."""
 _NUMBERED = re.compile(r"[/\d]")
-"""Character in a word that differs each time: a path, a number, a time."""
+"""Character of words that differ each time an error occurs: paths, numbers, times."""
 _RULE = re.compile(r"\((?!typecheck)[a-z][a-z-]{3,30}\)\s*$|\b[A-Z]{1,4}\d{3,4}\b|\berror TS\d+")
-"""Name of a linter's rule in its line: ``… is not checked (errcheck)``, ``E501``; not ``(typecheck)``."""
+"""Name of the rule in a linter's error: ``… is not checked (errcheck)``, ``E501``; not ``(typecheck)``."""
 _NO_ERROR = re.compile(
     r"exit(?:ed)? (?:with )?(?:code|status)|task failed|^\W*(?:\d+ )?(?:fail|failed|errors?)\W*$|<tool_use_error>", re.I
 )
-"""Line that reports only that something failed, or an error of the agent's own tools."""
+"""Error line that reports only that something failed, or an error of the agent's own tools; no lesson is made of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +54,22 @@ class Lesson:
 
     kind: Kind
     text: str
-    """Text in one line, for a person; the user's words are in quotes."""
+    """Text of the lesson in one line, for a person; the user's words are in quotes."""
     words: str
-    """Literal words of the turn that prove the lesson: the user's, the agent's, or the error's."""
+    """Words that prove the lesson and occur literally in its turn: the user's, the agent's, or an error's."""
     turn: str
-    """Id of the turn with these words (``t12``)."""
+    """Id (``t12``) of the turn that contains `words`."""
     subject: str
-    """Key of its matter, by which an error that comes back, or a newer decision on the same matter, is recognized."""
+    """Key of what the lesson is about. Lessons with the same key are the same error, or decisions on the same
+    matter."""
     mended: str = ""
-    """Id of the turn in which the error is solved; empty if it is not solved, or no error."""
+    """Id of the turn in which the error was solved; empty if it was not, or if the lesson is no error."""
     lasting: bool = True
-    """False for a lesson that counts only if another conversation shows it, too."""
+    """True if the lesson counts already; False if another conversation must show it, too."""
     also: str = ""
-    """Id of another turn, with names in the text that the first turn lacks; empty if it lacks none."""
+    """Id of another turn that contains names in the text which the first turn lacks; empty if there are none."""
     is_long: bool = False
-    """True if the words come from a message so long that it may be a form and not typed."""
+    """True if `words` come from a message so long that it may be a form and not typed."""
 
 
 def sentence_key(text: str) -> str:
@@ -77,7 +78,7 @@ def sentence_key(text: str) -> str:
 
 
 def sentences(text: str) -> list[str]:
-    """Return the sentences of `text`, which is in one line."""
+    """Return the sentences of `text`, a text in one line."""
     return _SENTENCE.split(text)
 
 
@@ -92,23 +93,24 @@ def claim_with_words(kind: Kind, claim: str, words: str) -> str:
 
 
 def long_words(text: str) -> list[str]:
-    """Return the words of `text` that have at least four letters."""
+    """Return the words of `text` with at least four letters, which show what it is about."""
     return _WORD.findall(text)
 
 
 def stems(text: str) -> set[str]:
-    """Return the first six letters of each long, uncommon word of `text`, so that inflected forms are equal."""
+    """Return the first six letters of each long, uncommon word of `text`, to compare texts whatever the words' endings
+    are."""
     return {word[:_STEM_CHARACTERS].casefold() for word in long_words(text)} - _COMMON
 
 
 def in_one_line(text: str) -> str:
-    """Return `text` in one line, with single spaces."""
+    """Return `text` with single spaces in place of line breaks and other white space."""
     return " ".join(text.split())
 
 
 def error_subject(text: str) -> str:
-    """Return the key by which an error is recognized when it comes back; empty if it is too common. That is its text
-    without places and numbers; of a linter's line also without names."""
+    """Return a key by which an error is recognized when it comes back; empty if the error is too common. The key is the
+    error's text without places and numbers; of a linter's line also without names."""
     text = _PLACE.sub("", in_one_line(text))
     if len(text) > ERROR_CHARACTERS:
         return ""
@@ -126,12 +128,12 @@ def _without_names(text: str) -> str:
 
 
 def is_plain(text: str) -> bool:
-    """Return True for text without secrets, invisible characters, and HTML comments, which mark lines in our files."""
+    """Return True for text that may be written to a file: without secrets, invisible characters and HTML comments."""
     return text.isprintable() and "<!--" not in text and redact(text) == text
 
 
 def is_proven(lesson: Lesson, evidence: Evidence) -> bool:
-    """Return True if the turn of `lesson` contains its words, and the lesson's text is plain (`is_plain`).
+    """Return True if the conversation proves a lesson: its turn contains its words, and its text is plain (`is_plain`).
 
     The words of a wish must be the user's, those of an error may be anywhere in the turn, and all others must be the
     user's or the agent's. Secrets of the turn are removed first.

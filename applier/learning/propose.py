@@ -33,17 +33,18 @@ if TYPE_CHECKING:
     from planner.model.lessons import ReviewedLine
 
 FAILURE_DAYS, ENVIRONMENT_DAYS = 90, 30
-"""Days after which an error that did not come back expires; the second for an error that depends on the machine."""
+"""Days after which a line on an error expires if the error did not come back; fewer for errors of the machine."""
 MOST_SOURCES = 3
-"""Largest number of sources named in a line, the newest."""
+"""Largest number of conversations that a line names as its sources, the newest ones."""
 FEWEST = 2
-"""Number of conversations that must show an error, or a wish that does not call itself lasting."""
+"""Number of conversations that must show an error, or a wish that does not call itself lasting, before it is
+proposed."""
 ALIKE = 0.8
-"""Share of common words from which two wishes count as wishes on the same matter."""
+"""Share of common words from which two wishes count as wishes on the same matter, which may contradict each other."""
 REPLACES, CONTRADICTS = "replaces", "CONTRADICTS"
-"""Verbs in a line's note on another lesson."""
+"""Verbs in a note at the end of a line, about another lesson: ``replaces “…”``."""
 REPLACED_CHARACTERS = 120
-"""Largest length of the other lesson's words in that note."""
+"""Largest length of another lesson's words in the note about it."""
 
 _ENVIRONMENT = re.compile(
     r"command not found|no such file|enoent|eacces|econn|permission denied|connection refused|not installed"
@@ -54,77 +55,80 @@ _ENVIRONMENT = re.compile(
 _DENIES = re.compile(
     r"\b(?:never|not|no|don'?t|avoid|without|stop|no longer|instead of|isn'?t|shouldn'?t|won'?t)\b", re.I
 )
-"""Words that turn a wish into its opposite."""
+"""Words that turn a wish into its opposite: ``never``, ``avoid``."""
 _WEIGHTLESS_TEXT = (
     "a an and always any be do don for forward from going i in instead is it longer more must never no not now of on "
     "please should t the to we you"
 )
 _WEIGHTLESS = frozenset(_WEIGHTLESS_TEXT.split())
-"""Words that do not show what a wish is about."""
+"""Common words, which do not show what a wish is about."""
 _CHANGES = re.compile(r"\b(?:no longer|from now on|instead|any ?more|going forward|now)\b", re.I)
 """Words in a wish that announce a change of an earlier one: ``no longer``, ``from now on``."""
 MOST_CANDIDATES = 200
-"""Largest number of new lines in one question to the model, and of lines that earlier reviews kept."""
+"""Largest number of new lines in one question to the reviewing model, and of lines that it kept earlier."""
 MOST_CHARACTERS = 400
-"""Largest number of characters in a line's new words."""
+"""Largest length of a line's new words, written by the reviewing model."""
 
 _DAY = re.compile(r", (\d{4}-\d\d-\d\d)\)$")
-"""Day at the end of a line."""
+"""Day at the end of a learned line: ``, 2026-11-03)``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Lesson together with the conversation that shows it."""
+    """Lesson (something that a conversation shows and later ones can use) together with its conversation."""
 
     lesson: Lesson
     conversation: str
     day: str
     """Day on which the conversation ended; empty if unknown."""
     place: str = ""
-    """Digest of the conversation up to the turn, equal in all conversations that continue from this turn."""
+    """Digest of the conversation up to the lesson's turn. Conversations that continue from there have the same
+    digest."""
     time: float = 0.0
     """End of the conversation in seconds since the epoch, to order conversations of one day."""
 
     @property
     def source(self) -> str:
-        """Reference to the turn: the conversation's key and ``:t12``."""
+        """Reference to the turn that shows the lesson: the conversation's key and ``:t12``."""
         return f"{self.conversation}:{self.lesson.turn}"
 
     @property
     def sources(self) -> list[str]:
-        """References to the lesson's turn, and to its second turn if it has one (`Lesson.also`)."""
+        """References to the turn that shows the lesson, and to a second turn if it takes two (`Lesson.also`)."""
         return [self.source, *([f"{self.conversation}:{self.lesson.also}"] if self.lesson.also else [])]
 
 
 @dataclass(frozen=True, slots=True)
 class ProposedLine:
-    """Line that a person may approve."""
+    """Line for a project's file, made of lessons, that a person may approve."""
 
     kind: Kind
     text: str
     sources: tuple[Heard, ...]
-    """Lessons behind the line: first the one with its text, then the others, newest first."""
+    """Lessons from which the line was made: first the one with its text, then the others, newest first."""
     replaced: tuple[str, ...] = ()
-    """Keys of lines that this one replaces."""
+    """Keys of earlier lines that this line replaces."""
 
     @property
     def key(self) -> str:
-        """Key of the line's matter, the same for all its texts, so that a deleted line is not proposed again."""
+        """Key of what the line is about, whatever its words are, so that a deleted line is not proposed again."""
         return sha256(f"{self.kind} {self.sources[0].lesson.subject}".encode()).hexdigest()[:16]
 
     @property
     def line(self) -> str:
-        """Line as it is written to a file: the text, the newest sources, the newest day."""
+        """Line as it is written to a file: its text, its newest sources, and their newest day."""
         cited = ", ".join(dict.fromkeys(source for one in self.sources[:MOST_SOURCES] for source in one.sources))
         return f"- {self.text} ({_dated(cited, max(one.day for one in self.sources))})"
 
 
 def _dated(source: str, day: str) -> str:
+    """Return a `source` followed by its `day`, if that is known."""
     return f"{source}, {day}" if day else source
 
 
 def proposed_lines(heard: Sequence[Heard], today: date) -> list[ProposedLine]:
-    """Return a line for each matter worth proposing, by kind, newest first, without expired errors."""
+    """Return a line for each matter of the lessons `heard` that is worth proposing to a person, without expired errors.
+    Lines are sorted by kind, and within a kind newest first."""
     by_subject: dict[tuple[str, str], list[Heard]] = defaultdict(list)
     for one in sorted(_without_repeats(heard), key=_age, reverse=True):
         by_subject[one.lesson.kind, one.lesson.subject].append(one)
@@ -136,14 +140,13 @@ def proposed_lines(heard: Sequence[Heard], today: date) -> list[ProposedLine]:
 
 
 def _age(heard: Heard) -> tuple[str, float, str, int]:
-    """Return a sort key that is greater for newer lessons: day, time, conversation, turn; without a day they are
-    oldest."""
+    """Return a sort key for a lesson that is greater for newer ones; lessons without a day are oldest."""
     return heard.day, heard.time, heard.conversation, int(heard.lesson.turn[1:])
 
 
 def _without_repeats(heard: Sequence[Heard]) -> Iterable[Heard]:
-    """Return each lesson once, because several conversations may share the turn that it comes from. Of equal lessons,
-    the oldest with a solution is returned, or else the oldest."""
+    """Return each lesson once, as several conversations may share the turn that shows it. Of equal lessons, the oldest
+    with a solution is returned, or else the oldest."""
     # the last of the same lessons wins, so the oldest with a solution comes last
     in_order = sorted(heard, key=lambda one: (not one.lesson.mended, *_age(one)), reverse=True)
     return {(one.place or one.source, one.lesson.kind, one.lesson.words): one for one in in_order}.values()
@@ -175,7 +178,7 @@ def _line_for(kind: str, same: Sequence[Heard]) -> ProposedLine:
 
 
 def _note_on(verb: str, other: Heard) -> str:
-    """Return a note for the end of a line, that it replaces or contradicts (`verb`) the `other` lesson."""
+    """Return a note for the end of a line: that it replaces (or contradicts) another lesson."""
     words = shortened(other.lesson.words, REPLACED_CHARACTERS)
     return f"; {verb} “{words}” ({_dated(other.source, other.day)})"
 
@@ -208,7 +211,8 @@ def _are_opposed(one: ProposedLine, other: ProposedLine) -> bool:
 
 
 def is_over(line: str, today: date) -> bool:
-    """Return True if the `line` of an error has expired: it has no day, or the error has not come back for long."""
+    """Return True if a learned `line` on an error has expired: it has no day, or the error has not come back for
+    long."""
     match = _DAY.search(line)
     days = ENVIRONMENT_DAYS if _ENVIRONMENT.search(line) else FAILURE_DAYS
     return match is None or date.fromisoformat(match[1]) + timedelta(days=days) < today
@@ -216,17 +220,17 @@ def is_over(line: str, today: date) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Lines that a model joined to one line."""
+    """Proposed lines that a reviewing model joined to one line."""
 
     of: tuple[str, ...]
-    """Keys of the joined lines."""
+    """Keys of the lines that were joined."""
     text: str = ""
-    """New words of the line; empty if it keeps the words of the first."""
+    """New words of the joined line; empty if it has the words of the first."""
     replaces: tuple[str, ...] = ()
     """Keys of older lines that the joined line replaces."""
 
     def line(self, known: Mapping[str, ProposedLine]) -> ProposedLine:
-        """Return the joined line, made of those of its lines that are `known` (lines by key)."""
+        """Return the joined line, made of those of its parts that are in `known` (lines by key)."""
         first, *others = (known[key] for key in self.of if key in known)
         text = claim_with_words(first.kind, self.text, first.sources[0].lesson.words) if self.text else first.text
         older = next((known[key].sources[0] for key in self.replaces if key in known), None)
@@ -236,14 +240,14 @@ class Group:
 
 
 class Candidate(NamedTuple):
-    """Line that a model reviews, with the group of lines it stands for; a new line is alone in its group."""
+    """Line that a model reviews, with the group of joined lines it stands for; a new line is alone in its group."""
 
     group: Group
     line: ProposedLine
 
     @property
     def age(self) -> tuple[str, float, str, int]:
-        """Sort key, greater for newer lines."""
+        """Sort key that is greater for newer lines."""
         return _age(self.line.sources[0])
 
 
@@ -252,34 +256,34 @@ class Review:
     """A model's choice among the proposed lines: which it kept, and which it joined."""
 
     groups: tuple[Group, ...] = ()
-    """Lines that the model kept, alone or joined with others."""
+    """Groups of lines that the model kept; a group of one line was not joined with others."""
     seen: frozenset[str] = frozenset()
     """Keys of all lines that the model has reviewed."""
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Review:
-        """Return the review in its stored form `state`."""
+        """Return a model's review from its stored form `state`."""
         groups = (Group(tuple(of), text, tuple(replaces)) for of, text, replaces in state.get("groups", ()))
         return cls(tuple(groups), frozenset(state.get("seen", ())))
 
     @property
     def state(self) -> dict[str, Any]:
-        """Review as JSON data, to be stored."""
+        """Review as JSON data, in which form it is stored."""
         return {"groups": [list(asdict(group).values()) for group in self.groups], "seen": sorted(self.seen)}
 
     def reviewed_lines(self, lines: Sequence[ProposedLine]) -> Iterator[Candidate]:
-        """Yield each kept group that has some of `lines`, with its joined line."""
+        """Yield the lines that the model kept, as candidates, as far as `lines` contain some of their parts."""
         known = {line.key: line for line in lines}
         for group in self.groups:
             if any(key in known for key in group.of):
                 yield Candidate(group, group.line(known))
 
     def unseen(self, lines: Sequence[ProposedLine]) -> list[ProposedLine]:
-        """Return the `lines` that the model has not reviewed."""
+        """Return those `lines` that the model has not reviewed yet."""
         return [line for line in lines if line.key not in self.seen]
 
     def grown(self, lines: Sequence[ProposedLine], ask: Callable[[str], Sequence[ReviewedLine]]) -> Review:
-        """Return this review, extended by a model's review of the new lines among `lines`.
+        """Return this review extended to the new lines among `lines`, which a model reviews together with kept ones.
 
         The model sees the oldest new lines and the newest kept ones, at most `MOST_CANDIDATES` of each. `ask` sends the
         text of these candidates to the model and returns its answer.
@@ -331,7 +335,7 @@ def _groups(answer: Sequence[ReviewedLine], shown: Mapping[str, Candidate], kept
 
 
 def _keys(candidates: Iterable[Candidate]) -> Iterator[str]:
-    """Yield the keys of all lines for which the `candidates` stand."""
+    """Yield the keys of all lines for which these `candidates` stand."""
     return (key for candidate in candidates for key in candidate.group.of)
 
 

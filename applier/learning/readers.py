@@ -48,16 +48,16 @@ if TYPE_CHECKING:
     from planner.model.lessons import LessonsModel, ReviewedLine, WrittenLesson
 
 WRITTEN_KINDS = frozenset({"decision", "fact", "wish", "error"})
-"""Kinds of lessons that a model may write."""
+"""Kinds of lessons that a model may find."""
 MOST_CHARACTERS, MOST_LESSONS = 640, 12
-"""Largest number of characters in a lesson's text and words, and of lessons in one answer."""
+"""Limits of a model's answer: characters in a lesson's text and words, and number of lessons."""
 
 ALIKE = 0.5
-"""Share of the words in a rule's lesson from which a model's lesson counts as a repetition of it."""
+"""Share of the words of a lesson by rules that a model's lesson must contain to count as the same lesson."""
 
 
 class ReadLessons(NamedTuple):
-    """Lessons of one conversation, and the cost of reading it."""
+    """Lessons (things that later conversations can use) of one conversation, and the cost of reading it."""
 
     lessons: list[Lesson]
     evidence: Evidence
@@ -68,7 +68,7 @@ class ReadLessons(NamedTuple):
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads the lessons of one conversation at a time, by rules and perhaps also by a model."""
+    """Finds the lessons in one conversation at a time, by rules and perhaps also by a model."""
 
     model: LessonsModel | None = None
     """Model that reads in addition to the rules; None if the rules read alone."""
@@ -94,7 +94,7 @@ class Reader:
         return sum(self.model.estimated_review_cost(one + kept_count) for one in new_counts if self.model is not None)
 
     def cost(self, usage: Usage) -> float:
-        """Return the dollars that `usage` costs."""
+        """Return the dollars that a model's `usage` (its tokens) costs."""
         return self.model.price(usage) if self.model is not None else 0.0
 
     def read(self, conversation: FinishedConversation) -> ReadLessons:
@@ -106,7 +106,8 @@ class Reader:
         return ReadLessons(with_written(answer, analysis.evidence), analysis.evidence, usage)
 
     def review(self, known: Review, lines: Sequence[ProposedLine]) -> tuple[Review, Usage]:
-        """Return the review `known` extended to new `lines` by the model, and the tokens that the model used."""
+        """Let the model review new proposed `lines`; return the review `known` extended by them, and the tokens
+        used."""
         used = Usage()
 
         def ask(candidates: str) -> Sequence[ReviewedLine]:
@@ -118,7 +119,7 @@ class Reader:
 
 
 def lessons_of(evidence: Evidence) -> list[Lesson]:
-    """Return the lessons that rules find in a conversation and that it proves, in order, each once."""
+    """Return the lessons that rules find in a conversation and that its turns prove, in order, each once."""
     found = [lesson for read in (wishes, choices, reasons, check_commands, failures) for lesson in read(evidence)]
     kept = {(lesson.kind, lesson.text): lesson for lesson in reversed(found) if is_proven(lesson, evidence)}
     return list(reversed(kept.values()))
@@ -133,7 +134,8 @@ def with_written(answer: Sequence[WrittenLesson], evidence: Evidence) -> list[Le
 
 
 def _is_covered(lesson: Lesson, covered: Sequence[set[str]]) -> bool:
-    """Return True if one of the sets of word stems in `covered` has many stems of the lesson's text."""
+    """Return True if a lesson by rules repeats a lesson by the model; `covered` has the word stems of each of the
+    latter."""
     wanted = stems(lesson.text)
     return any(len(wanted & words) >= max(1, ALIKE * len(wanted)) for words in covered)
 
@@ -169,14 +171,16 @@ def _valid_lesson(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
 
 
 def _error_key(words: str, turn: TurnEvidence, evidence: Evidence) -> str:
-    """Return the key of the error `words` (`error_subject`); empty if no failed call of `turn` shows them."""
+    """Return the key of an error whose text is `words` (`error_subject`); empty if no failed call of `turn` shows
+    them."""
     failed = "\n".join(call.text for call in turn.failed_calls)
     return error_subject(words) if is_quoted(words, failed, evidence) else ""
 
 
 def _is_shown_solved(written: WrittenLesson, turn: TurnEvidence, evidence: Evidence) -> bool:
-    """Return True if the check that failed in `turn` succeeds in the turn ``written.mended``. By then, the user or the
-    agent must have written the cause ``written.why``."""
+    """Return True if the conversation shows that the error, which a model calls solved, was solved. The check that
+    failed in `turn` must succeed in the turn ``written.mended``, and by then the user or the agent must have written
+    the cause ``written.why``."""
     mended, why = evidence.turns.get(written.mended), written.why
     if mended is None or not why.strip() or mended.failed_calls or not passes_again(turn, mended):
         return False
@@ -192,7 +196,7 @@ def _turn_with_names(names: Sequence[str], turn: TurnEvidence, evidence: Evidenc
 
 @contextmanager
 def open_reader(planner: Any, model: str | None, prompts: Path | None) -> Iterator[Reader]:
-    """Yield the reader for `planner` and `model`, which the settings decide if they are missing. A model reads the
+    """Yield the reader for `planner` and `model`; if they are missing, those of the settings count. A model reads the
     prompts in the folder `prompts`, or the packaged ones. Its connection is open during the block."""
     settings = load_settings()
     planner, model = planner or settings.planner, model or settings.planner_model or None

@@ -42,10 +42,10 @@ _PDF_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
 
 @dataclass(frozen=True)
 class Refusal:
-    """Reason why the API would answer 400, in the API's words."""
+    """Reason why the API would refuse a request (400), in the API's words."""
 
     rule: int
-    """Number 1 to 25, as in the package's docstring; 0 for a body that is no request at all."""
+    """Number of the broken rule, 1 to 25, in the list of `applier.testing`; 0 for a body that is no request at all."""
     message: str
     status: int = 400
 
@@ -55,10 +55,10 @@ class Refusal:
 
 
 class RequestBlock(NamedTuple):
-    """Block of a message in a request, with its position."""
+    """Block of a message, with its position in the request."""
 
     message: int
-    """Index of the message in the list."""
+    """Index of the block's message in the list."""
     position: int
     """Index of the block in the message."""
     block: Block
@@ -68,7 +68,7 @@ class MergedMessage(NamedTuple):
     """Neighbouring messages of one role, which the API reads as one message."""
 
     message: int
-    """Index of the first of them in the list."""
+    """Index of the first of the joined messages in the list."""
     role: str
     blocks: list[Block]
 
@@ -77,7 +77,7 @@ class PromptPart(NamedTuple):
     """Part of a prompt: a tool, or a block of the system prompt or of a message."""
 
     owner: str
-    """``tools``, ``system prompt``, or the role of the message."""
+    """Place of the part: ``tools``, ``system prompt``, or the role of its message."""
     block: Block
 
 
@@ -87,18 +87,18 @@ class Request:
 
     body: Mapping[str, Any]
     headers: Mapping[str, str]
-    """Headers by name in lower case."""
+    """Headers of the request, by name in lower case."""
     raw: bytes = b""
     """Bytes of the body as they came; empty for a request that did not come over the network."""
 
     @property
     def model(self) -> str:
-        """Name of the model."""
+        """Name of the requested model."""
         return str(self.body.get("model", ""))
 
     @cached_property
     def version(self) -> tuple[int, int]:
-        """Version of the model, such as ``(4, 5)``; a model without one counts as the newest."""
+        """Version of the requested model, such as ``(4, 5)``; a name without one counts as the newest version."""
         match = _VERSION.match(self.model) or _LEADING_VERSION.match(self.model)
         return (int(match[1]), int(match[2] or 0)) if match else (99, 0)
 
@@ -121,12 +121,12 @@ class Request:
 
     @cached_property
     def betas(self) -> frozenset[str]:
-        """Names in the header ``anthropic-beta``."""
+        """Names of beta features in the header ``anthropic-beta``."""
         return frozenset(name.strip() for name in self.headers.get("anthropic-beta", "").split(",") if name.strip())
 
     @property
     def thinking(self) -> Literal["off", "manual", "adaptive"]:
-        """Mode of thinking; ``off`` if the body does not mention it."""
+        """Mode of the model's thinking; ``off`` if the request does not mention it."""
         kind = (self.body.get("thinking") or {}).get("type")
         return "manual" if kind == "enabled" else "adaptive" if kind == "adaptive" else "off"
 
@@ -138,12 +138,12 @@ class Request:
 
     @property
     def system(self) -> list[Block]:
-        """System prompt as blocks."""
+        """System prompt as a list of blocks."""
         return blocks_of(self.body.get("system") or [])
 
     @property
     def tools(self) -> list[Block]:
-        """Tool definitions."""
+        """Definitions of the tools that the model may call."""
         return list(self.body.get("tools") or [])
 
     def blocks(self, *roles: str) -> Iterator[RequestBlock]:
@@ -171,12 +171,12 @@ class Request:
 
     @cached_property
     def digests(self) -> list[str]:
-        """Digests of the empty prompt, and of the prompt up to and including each part, without cache marks."""
+        """Digests by which prompts are compared: of the empty prompt, and of the prompt up to each part."""
         return list(accumulate(self.parts(), chained, initial=""))
 
     @cached_property
     def bindings(self) -> dict[tuple[int, int], str]:
-        """Digest of everything before each block, by the index of its message and its own."""
+        """Digest of everything before each block, by the indices of its message and of the block."""
         places = [(at, index) for at, index, _ in self.blocks()]
         # one digest more than places: the last one also includes the last block
         return dict(zip(places, self.digests[-len(places) - 1 :], strict=False))
@@ -230,7 +230,7 @@ def blocks_of(content: Any) -> list[Block]:
 
 
 def chained(digest: str, part: PromptPart) -> str:
-    """Return the digest of a prompt that ends with `part`, where `digest` is that of everything before."""
+    """Return the digest of a prompt that ends with `part`; `digest` is the digest of everything before."""
     return hashlib.sha256(f"{digest}{part.owner}{canonical(part.block)}".encode()).hexdigest()
 
 
@@ -261,7 +261,7 @@ def pdf_pages(block: Block) -> int:
 
 
 def _data(block: Block) -> bytes:
-    """Return the bytes in the ``source`` of a block; none if it has another kind of source."""
+    """Return the bytes of an image or document; none if they are not in the block."""
     source = block.get("source") or {}
     try:
         return base64.b64decode(str(source.get("data", ""))) if source.get("type") == "base64" else b""
@@ -272,9 +272,9 @@ def _data(block: Block) -> bytes:
 # Answers of a script.
 
 Fault = Literal["", "hangs_up_at_once", "hangs_up", "half_an_event", "garbage", "stalls"]
-"""Fault of a connection that a test asks for."""
+"""Fault of the connection that a test can ask for."""
 _DELTA_CHARACTERS = 40
-"""Length of the pieces of a stream, so short that every text of a test comes in several."""
+"""Length of the pieces in which text is streamed, so short that every text of a test comes in several."""
 
 
 @dataclass(frozen=True)
@@ -287,7 +287,7 @@ class Answer:
     fault: Fault = ""
     """Fault of the connection: closed at once or half way, an event cut short, garbage, or no answer at all."""
     hold: Callable[[], object] | None = None
-    """Function that is called once in the middle of a stream; the rest follows when it returns."""
+    """Function that is called in the middle of a stream, to let a test act then; the rest follows when it returns."""
     usage: Mapping[str, Any] = field(default_factory=dict)
     """Fields of ``usage`` to send instead of the counted input; ``output_tokens`` is as counted, unless it is here."""
     headers: tuple[tuple[str, str], ...] = ()
@@ -295,14 +295,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class Failure:
-    """Error to send instead of an answer."""
+    """Error that the test server sends instead of an answer."""
 
     status: int
     kind: str
     message: str = ""
     """Text of the error; empty means `kind` in words."""
     headers: tuple[tuple[str, str], ...] = (("retry-after", "0"), ("retry-after-ms", "1"))
-    """Headers of the answer; these let a client retry at once."""
+    """Headers of the error; by default they let a client retry at once."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the error as the API sends it."""
@@ -311,8 +311,8 @@ class Failure:
 
 Reply = Answer | Failure | str | Sequence[Block]
 Script = Callable[[Request], Reply] | Sequence[Reply | Callable[[Request], Reply]] | Answer | Failure | str
-"""Replies of the server: one to all requests, a function from a request to its reply, or a list of both in order. The
-last entry of a list answers all further requests."""
+"""Replies of the test server: one to all requests, a function from a request to its reply, or a list of both in order.
+The last entry of a list answers all further requests."""
 
 
 def say(text: str) -> Block:
@@ -357,7 +357,7 @@ def events(message: Block) -> Iterator[Block]:
 
 
 def _streamed(block: Block) -> tuple[Block, list[Block]]:
-    """Return a block as its stream begins it, and the pieces that complete it."""
+    """Return a block as a stream begins it, still empty, and the pieces that complete it."""
     if block["type"] in ("tool_use", "server_tool_use"):
         pieces = _pieces(json.dumps(block["input"]))
         return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
@@ -371,5 +371,5 @@ def _streamed(block: Block) -> tuple[Block, list[Block]]:
 
 
 def _pieces(text: str) -> list[str]:
-    """Return `text` in pieces of the length of a stream's events."""
+    """Return `text` cut into pieces, each for one event of a stream."""
     return [text[at : at + _DELTA_CHARACTERS] for at in range(0, len(text), _DELTA_CHARACTERS)]

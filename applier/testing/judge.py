@@ -31,7 +31,7 @@ from applier.testing.prompt_cache import request_tokens
 MAX_BODY_BYTES = 32 * 2**20
 """Size of the largest request."""
 _DIGEST = 64
-"""Number of hex digits in each half of a signature."""
+"""Number of hex digits in each half of a signature of thinking."""
 
 
 def judge(
@@ -82,12 +82,12 @@ def _sealed_blocks_are_unmodified(before: Request, after: Request) -> Iterator[R
 
 
 def _seal(block: Block) -> str:
-    """Return the part of a block that only the server can make: signature, redacted data or encrypted content."""
+    """Return the part of a block that only the API can make: signature, redacted data or encrypted content."""
     return str(block.get("signature") or block.get("data") or block.get("encrypted_content") or "")
 
 
 def sealed(request: Request, content: list[Block]) -> list[Block]:
-    """Return `content`, an answer to `request`, with its thinking signed."""
+    """Return the blocks of an answer to `request`, with signatures for their thinking."""
     before, issued = request.digests[-1], []
     for block in content:
         issued.append(_sealed(block, before))
@@ -108,6 +108,7 @@ def _sealed(block: Block, binding: str) -> Block:
 
 
 def _digest(text: str) -> str:
+    """Return the digest of `text` in hex digits."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -233,7 +234,7 @@ def _last_answer(request: Request) -> tuple[int, list[Block]]:
 
 
 def _speaks(message: Block) -> bool:
-    """Return True for an assistant message with content."""
+    """Return True for an assistant message that has content."""
     return message["role"] == "assistant" and bool(message["content"])
 
 

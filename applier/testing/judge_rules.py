@@ -44,7 +44,7 @@ _OPTIONAL = {
     "tool_use": ("caller", "toolset_name"),
     "tool_result": ("content", "is_error"),
 }
-"""Optional fields of blocks, besides ``type`` and ``cache_control``."""
+"""Fields that blocks may have, besides ``type`` and ``cache_control``."""
 _SYSTEM_FIELDS = {
     "output_config": {"mid-conversation-output-config-2026-07-01", "per-turn-control-2026-07-01"},
     "clear_at": {"mid-conversation-system-clear-at-2026-08-21"},
@@ -52,7 +52,9 @@ _SYSTEM_FIELDS = {
 """Fields of a system message inside the list. Each needs one of its betas. From ``BetaSystemMessageParam`` in the SDK;
 the second beta of the first field is the name that Claude Code 2.1.330 sends."""
 _TOOL_CHANGES, _TOOL_BETA = ("tool_addition", "tool_removal"), "mid-conversation-tool-changes-2026-07-01"
+"""Blocks of a system message that add or remove tools, and the beta that they need."""
 _INLINE_TOOLS = "inline-tools-2026-09-15"
+"""Beta that a system message with a tool's definition needs."""
 _STRICT_API = "2026-10-21"
 """API version from which sampling parameters, documents of the assistant and citations of the user are refused."""
 _ID = re.compile(r"^[a-zA-Z0-9_-]+\Z")
@@ -123,7 +125,7 @@ def the_newest_version_is_stricter(request: Request) -> Iterator[str]:
 
 
 def _own_texts(block: Block) -> Iterator[Block]:
-    """Yield `block` if it is text, and the texts of search results inside it."""
+    """Yield `block` if it is a text, and the texts of search results inside it."""
     if block.get("type") == "text":
         yield block
     inner = block.get("content")
@@ -262,8 +264,8 @@ def list_begins_with_the_user(request: Request) -> Iterator[str]:
 
 
 def _all_blocks(request: Request) -> Iterator[tuple[str, Block]]:
-    """Yield place and block of everything that may have a cache mark, in the API's order. The content of a result comes
-    before the result."""
+    """Yield everything that may have a cache mark, with its place for error texts, in the API's order. The content of a
+    result comes before the result."""
     yield from ((f"tools.{at}", tool) for at, tool in enumerate(request.tools))
     yield from ((f"system.{at}", block) for at, block in enumerate(request.system))
     for at, index, block in request.blocks():
@@ -293,7 +295,7 @@ def _lets_system_follow(message: Block) -> bool:
 
 
 def _ids(blocks: list[Block], kind: str) -> list[str]:
-    """Return the ids of the blocks of this `kind`."""
+    """Return the ids of those `blocks` that are of this `kind`; for results, the ids of their calls."""
     return [str(block.get(_ID_KEYS[kind])) for block in blocks if block["type"] == kind]
 
 

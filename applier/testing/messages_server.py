@@ -18,12 +18,12 @@ from applier.testing.judge import judge, sealed, thinking_and_rest, without_unbo
 from applier.testing.prompt_cache import PromptCache, PromptUsage, request_tokens, text_tokens
 
 _THOUGHT = "Request {number}: let me think about what is asked, what is known, and what to do next."
-"""Text of the thinking that the server adds to an answer."""
+"""Text of the thinking with which the test server's answers begin."""
 _COUNT_PATH = "/v1/messages/count_tokens"
 
 
 class Response(NamedTuple):
-    """Response to a request."""
+    """Answer of the test server to a request, before it is sent."""
 
     body: Block
     """Message in the API's form, or error as JSON."""
@@ -33,13 +33,13 @@ class Response(NamedTuple):
 
 @dataclass(frozen=True)
 class Exchange:
-    """Request, with the answer or refusal that the server sent."""
+    """Request to the test server, with the answer or refusal that it sent."""
 
     request: Request
     violations: tuple[Refusal, ...]
     """Rules of the API that the request breaks."""
     usage: PromptUsage
-    """Billed tokens."""
+    """Tokens that the API would bill for the request."""
     status: int
     content: tuple[Block, ...] = ()
     """Blocks of the answer; empty for a refusal."""
@@ -181,8 +181,8 @@ class MessagesServer:
         return Response(failure.as_json(), failure)
 
     def _next(self, request: Request, violations: Sequence[Refusal]) -> Answer | Failure:
-        """Return the script's next reply, or a 400 for the first of `violations`. If the script raises an exception,
-        the reply is a 500 that clients do not retry."""
+        """Return the script's next reply, or an error 400 for the first of `violations`. If the script raises an
+        exception, the reply is an error 500 that clients do not retry."""
         if violations:
             return _refusal(violations[0])
         entry = self._script[min(self._replies, len(self._script) - 1)]
@@ -346,7 +346,7 @@ def event_line(event: Block) -> str:
 
 
 def _body(headers: Mapping[str, str], raw: bytes) -> dict[str, Any] | Failure:
-    """Return the body of a request, or the error for a missing key or invalid JSON."""
+    """Return the JSON body of a request, or the error for a missing key or invalid JSON."""
     if not (headers.get("x-api-key") or headers.get("authorization")):
         return Failure(401, "authentication_error", "x-api-key header is required")
     try:

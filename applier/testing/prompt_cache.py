@@ -27,8 +27,9 @@ _LOOK_BACK_BLOCKS = 20
 _BYTES_PER_TOKEN = 2.6
 """Bytes of UTF-8 text in a token: for current Claude models 1.7 (code and logs) to 3."""
 _BLOCK_TOKENS = 4
-"""Tokens of a block besides its content."""
+"""Tokens of each block besides its content."""
 _PIXELS_PER_TOKEN, _MAX_IMAGE_TOKENS = 750, 1600
+"""Pixels of an image in a token, and largest number of tokens of an image."""
 _SETTINGS = ("thinking", "tool_choice", "output_config")
 """Settings whose change invalidates cached messages, but not cached tools and system prompt."""
 _Key = tuple[str, str, str]
@@ -37,7 +38,7 @@ _Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class PromptUsage:
-    """Billed tokens of one request or of several."""
+    """Billed tokens of one request or of several together."""
 
     input_tokens: int = 0
     cache_read_input_tokens: int = 0
@@ -109,7 +110,7 @@ def _cacheable_tokens(request: Request) -> int:
 
 
 def _keys(request: Request) -> Iterator[_Key]:
-    """Yield a key for the prompt up to and including each part."""
+    """Yield a key of the cache for the prompt up to and including each part."""
     settings = json.dumps([request.body.get(name) for name in _SETTINGS])
     for (role, _), digest in zip(request.parts(), request.digests[1:], strict=True):
         yield request.model, "" if role in ("tools", "system prompt") else settings, digest

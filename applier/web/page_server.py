@@ -31,16 +31,17 @@ from planner.errors import CompactorError
 
 HOST = "127.0.0.1"
 KEY_HEADER = "x-compactor-key"
-"""Header in which the page sends its key."""
+"""Header in which the page in the browser sends its key."""
 PROTECTED = "/api/"
-"""Path below which every request needs the key; the other files contain nothing of a transcript."""
+"""Beginning of the paths for which every request needs the key; other files contain nothing of a transcript."""
 OPENING = "/api/open"
-"""Path that exchanges the token in the link for the key."""
+"""Path at which the page in the browser exchanges the token in its link for the key, once."""
 MAX_BODY_BYTES = 8 * 2**20
 """Size of the largest request; a person's changes to 100,000 turns and a brief are smaller."""
 STOP_SECONDS = 2
-"""Time that unfinished answers have after the end."""
+"""Time that unfinished answers have when the server ends."""
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+"""Media types of the page's files by suffix."""
 _HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -59,7 +60,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class PageServer(AppServer):
-    """Server of one page, which a button on the page can end."""
+    """Server of one page in a browser, which the person can end by a button on the page."""
 
     def __init__(self, content: ReviewPage | Mapping[str, Any]) -> None:
         """Open a free port, without answering yet. `content`: a plan to review, or a session's report as JSON data."""
@@ -83,7 +84,7 @@ class PageServer(AppServer):
         return f"http://{HOST}:{self.port}/#{self._token}"
 
     async def _open(self, request: Request) -> Response:
-        """Give the key to the page that sends the token, but only once."""
+        """Answer with the key, which all other requests need, if the request has the token of the link; only once."""
         try:
             token = str(json.loads(await request.body())["token"])
         except (ValueError, RecursionError, TypeError, LookupError):
@@ -94,7 +95,7 @@ class PageServer(AppServer):
         return _answer({"key": self._key})
 
     async def _finish(self, _request: Request) -> Response:
-        """End the server."""
+        """End the server, as the person asks on the page."""
         self.stop()
         return _answer({})
 
@@ -162,8 +163,8 @@ def _content_routes(content: ReviewPage | Mapping[str, Any]) -> Iterator[Route]:
 
 
 def _data_endpoint(work: Callable[..., Mapping[str, Any] | None]) -> Endpoint:
-    """Return a handler that answers a request with the result of `work` for the path's parameters; 404 if that is
-    None."""
+    """Return a handler for data: it answers a request with the result of `work` for the path's parameters. If the
+    result is None, it answers 404."""
 
     async def endpoint(request: Request) -> Response:
         value = await anyio.to_thread.run_sync(partial(work, **request.path_params))
@@ -173,8 +174,8 @@ def _data_endpoint(work: Callable[..., Mapping[str, Any] | None]) -> Endpoint:
 
 
 def _action_endpoint(form: type[BaseModel], work: Callable[[Any], Mapping[str, Any]]) -> Endpoint:
-    """Return a handler that checks the body of a request against `form`, and answers with the result of `work`. A body
-    that is not valid is answered by 400, an error of `work` by 409."""
+    """Return a handler for an action: it reads the body of a request as `form` and answers with the result of `work`. A
+    body that is not valid is answered by 400, an error of `work` by 409."""
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -192,11 +193,13 @@ def _action_endpoint(form: type[BaseModel], work: Callable[[Any], Mapping[str, A
 
 
 def _refusal(status: int, problem: str) -> Response:
+    """Return an answer with an error `status` and a text for the person."""
     return JSONResponse({"problem": problem}, status_code=status)
 
 
 def _answer(value: Mapping[str, Any]) -> Response:
-    """Return `value` as JSON, with NaN and infinity as strings, because browsers do not read them as numbers."""
+    """Return `value` as an answer in JSON, with NaN and infinity as strings, as browsers do not read them as
+    numbers."""
     text = json.dumps(value)
     text = json.dumps(json.loads(text, parse_constant=str)) if "NaN" in text or "Infinity" in text else text
     return Response(text, media_type="application/json")

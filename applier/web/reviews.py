@@ -24,9 +24,9 @@ from planner.reading.messages import plain_message
 from planner.reading.secrets import redact
 
 MOST_WORD_LINES = 12
-"""Largest number of lines of the user's words in one turn."""
+"""Largest number of lines of the user's words that the page shows of one turn."""
 _WORDS = ("turns", "failed", "findings", "statements", "open")
-"""Parts of an answer that contain words of the conversation, from which secrets are removed."""
+"""Parts of an answer to the page that contain words of the conversation, from which secrets are removed."""
 
 
 class TurnRevision(BaseModel, extra="forbid", frozen=True):
@@ -138,7 +138,7 @@ class ReviewPage:
         return {"messages": [turn.turn.start, turn.turn.stop - 1], "lines": lines}
 
     def search(self, wanted: Search) -> dict[str, Any]:
-        """Return the ids of the turns with a line that contains the text, in any letter case."""
+        """Return the ids of the turns with a line that contains the searched text, in any letter case."""
         text, turns = wanted.text.casefold(), self._analysis.evidence.turns.items()
         return {"turns": [key for key, turn in turns if any(text in line.text.casefold() for line in turn.lines)]}
 
@@ -173,7 +173,7 @@ class ReviewPage:
         return reviewed(self._plan, self._messages, list(self._edits(revision)), brief=revision.brief)
 
     def _edits(self, revision: Revision) -> Iterator[Edit]:
-        """Yield an edit for each changed turn; line numbers that the turn does not have are left out."""
+        """Yield the person's decision for each turn that they changed, without numbers of lines that do not exist."""
         for turn_id, revised in revision.turns.items():
             turn = self._analysis.evidence.turns.get(turn_id)
             if turn is None:
