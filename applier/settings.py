@@ -24,13 +24,12 @@ from pydantic_settings import (
 )
 
 from planner.errors import SettingsError
-from planner.prices import register_prices
+from planner.prices import ModelPrices, register_prices
 from planner.reading.secrets import quoted
 from planner.reading.tokens import known_window_tokens
 from planner.settings import (
     TOOL_NAME,
     CheckedSettings,
-    ModelPrices,
     PlannerName,
     PlanSettings,
     ToolUse,

@@ -139,56 +139,6 @@ class PlanSettings(CheckedSettings):
         return int(max(self.planner_input_floor_tokens, share, between))
 
 
-class PriceBand(BaseModel):
-    """Other prices for requests with a long prompt; they apply to the whole request."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    above_tokens: int = Field(ge=1)
-    """Size of the prompt, in tokens, above which these prices apply."""
-    input: float = Field(default=1.0, gt=0)
-    """Factor by which the model's `input` price is multiplied, and so the prices of its cache."""
-    output: float = Field(default=1.0, gt=0)
-    """Factor by which the model's `output` price is multiplied."""
-
-
-class ModelPrices(BaseModel):
-    """Prices of one model; the defaults are Anthropic's general ratios."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    input: float = Field(gt=0)
-    """Dollars for a million tokens of a prompt."""
-    output: float = Field(gt=0)
-    """Dollars for a million tokens of an answer."""
-    cache_read: float = Field(default=0.1, gt=0, le=1)
-    """Price of a token that is read from the cache, in units of `input`."""
-    cache_write: float | None = Field(default=1.25, ge=1)
-    """Price of a token that is written to the cache, in units of `input`; None if writing costs nothing more."""
-    bands: tuple[PriceBand, ...] = ()
-    """Other prices for longer prompts, if the provider has some."""
-
-    @property
-    def write_price(self) -> float:
-        """Price of a token that is written to the cache, in units of `input`."""
-        return self.cache_write or 1.0
-
-    def factor(self, prompt_tokens: float) -> float:
-        """Return the factor by which the prices of a prompt of `prompt_tokens` are multiplied; 1 for a short one."""
-        band = self._band(prompt_tokens)
-        return band.input if band else 1.0
-
-    def output_factor(self, prompt_tokens: float) -> float:
-        """Return the factor by which the price of an answer is multiplied if its prompt has `prompt_tokens`."""
-        band = self._band(prompt_tokens)
-        return band.output if band else 1.0
-
-    def _band(self, prompt_tokens: float) -> PriceBand | None:
-        """Return the prices that apply to a prompt of `prompt_tokens`; None if it is shorter than all their limits."""
-        reached = [band for band in self.bands if prompt_tokens > band.above_tokens]
-        return max(reached, key=lambda band: band.above_tokens, default=None)
-
-
 def bare_tool_name(name: str) -> str:
     """Return the name of a tool without that of its MCP server, which clients put before it.
 

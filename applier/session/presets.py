@@ -22,8 +22,7 @@ from applier.session.tiers import (
 )
 from applier.settings import SessionSettings
 from planner.errors import SettingsError
-from planner.prices import cache_prices, carrying_costs_more
-from planner.settings import ModelPrices
+from planner.prices import ModelPrices, cache_prices, carrying_costs_more
 
 Level = Literal["normal", "warning", "critical", "exhausted"]
 """Fullness of the context window."""

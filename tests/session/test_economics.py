@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from planner.plan import Provenance, Usage
 from planner.prices import (
+    ModelPrices,
+    PriceBand,
     cache_prices,
     carrying_costs_more,
     dollars,
@@ -16,7 +18,6 @@ from planner.prices import (
     switch_dollars,
     switch_money,
 )
-from planner.settings import ModelPrices, PriceBand
 
 
 def reading_at(price):

@@ -13,8 +13,8 @@ from applier.settings import PROJECT_FILE, SessionSettings, load_settings
 from planner import PlanSettings
 from planner.errors import SettingsError
 from planner.plan import Usage
-from planner.prices import cache_prices, dollars
-from planner.settings import ModelPrices, ToolUse
+from planner.prices import ModelPrices, cache_prices, dollars
+from planner.settings import ToolUse
 
 
 @pytest.fixture(autouse=True)
