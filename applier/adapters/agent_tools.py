@@ -1,7 +1,7 @@
-"""Tools by which the model itself restores and searches turns, writes notes and asks for a compaction.
+"""Tools by which the model itself restores and searches removed turns, writes notes and asks for a compaction.
 
 They are plain definitions and a function that answers a call, for any client. The model reads the docstrings and
-descriptions of the inputs (the classes after `_ToolInput`). A record is what a tool looks into: a session, or the
+descriptions of the inputs (the classes after `_ToolInput`). A record is the place where a tool looks: a session, or the
 visible part of a store. Answers are short by default, so that a look-up costs less than it saves. No tool changes the
 history.
 """
@@ -41,13 +41,13 @@ MCP_PREFIX = "mcp__compactor__"
 Answer = str | list[Block]
 """Content of a tool result: text, or blocks if it contains images or documents."""
 SEARCH_TURNS, TURN_CHARACTERS = 3, 400
-"""Number of turns that a search shows unless the agent asks for another, and characters for each on average."""
+"""Number of turns that a search shows unless the agent asks for more or fewer, and average characters for each."""
 MATCHES_CHARACTERS = 3_000
-"""Most characters of a turn that a search within the turn returns."""
+"""Largest number of characters that a search within one turn returns."""
 ELSEWHERE_TURNS = 2
-"""Number of turns that a search without its filters shows if nothing matches with them."""
+"""Number of turns that a search shows if nothing matches its filters, from matches without them."""
 MOST_NAMED = 3
-"""Largest number of matching turns that are listed by id only."""
+"""Largest number of further matching turns that a search lists only by their ids."""
 LAST_LINE = 10**9
 """Line number beyond the last line of any turn."""
 
@@ -126,26 +126,26 @@ class WriteNote(_ToolInput):
         return self
 
 
-def _noted(_record: _Record, wanted: WriteNote) -> Answer:
-    """Return a confirmation. The note itself is the call, which the conversation contains."""
-    removed = f"Removed {wanted.remove}. " if wanted.remove else ""
-    return f"{removed}Noted as {note_id(wanted.kind, wanted.text)}." if wanted.text.strip() else removed.strip()
+def _note(_record: _Record, call: WriteNote) -> Answer:
+    """Return a confirmation to the model. The note need not be stored: the conversation contains the call."""
+    removed = f"Removed {call.remove}. " if call.remove else ""
+    return f"{removed}Noted as {note_id(call.kind, call.text)}." if call.text.strip() else removed.strip()
 
 
-def _restored(record: _Record, wanted: RestoreContext) -> Answer:
-    """Return a line with the reference, then the wanted lines of the turn, at most one page. If a search matches only
-    in other turns, return the error and these turns."""
-    lines = (wanted.first_line or 1, wanted.last_line or LAST_LINE) if wanted.first_line or wanted.last_line else None
-    page = record.page_characters if wanted.search is None else min(record.page_characters, MATCHES_CHARACTERS)
+def _restore(record: _Record, call: RestoreContext) -> Answer:
+    """Return the turn that `call` names: a heading with its id, then the wanted lines, at most one page. If the text
+    that it searches is only in other turns, return an error text and these turns."""
+    lines = (call.first_line or 1, call.last_line or LAST_LINE) if call.first_line or call.last_line else None
+    page = record.page_characters if call.search is None else min(record.page_characters, MATCHES_CHARACTERS)
     try:
-        restored = record.restore(wanted.reference.strip(), lines=lines, search=wanted.search, max_characters=page)
+        restored = record.restore(call.reference.strip(), lines=lines, search=call.search, max_characters=page)
     except ReferenceNotFound as error:
         if not error.elsewhere:
             raise
         return "\n".join((str(error), *error.elsewhere))
     (first, last), total = restored.lines, restored.total_lines
     is_whole = not total or (first, last) == (1, total)
-    heading = wanted.reference.strip() + ("" if is_whole else f" lines {first} to {last} of {total}")
+    heading = call.reference.strip() + ("" if is_whole else f" lines {first} to {last} of {total}")
     more = "" if restored.next_line is None else f"\n… goes on: ask again with first_line={restored.next_line}"
     if all(block["type"] == "text" for block in restored.blocks):
         return f"{heading}\n{restored.text}{more}"
@@ -154,25 +154,27 @@ def _restored(record: _Record, wanted: RestoreContext) -> Answer:
     return [{"type": "text", "text": heading}, *content, *ending]
 
 
-def _matching(record: _Record, wanted: SearchContext) -> str:
-    """Return lines of the best matches, the ids of the others, and a hint to narrow the search. If nothing matches with
-    the filters (`part` and `tool`), return matches without them. Raise ReferenceNotFound if there are none either."""
-    limit = wanted.limit + MOST_NAMED
-    result = record.search(wanted.text, part=wanted.part, tool=wanted.tool, limit=limit)
+def _search(record: _Record, call: SearchContext) -> str:
+    """Return lines of the turns that match best, and the ids of others. If nothing matches with the filters `part` and
+    `tool`, return matches without them. Raise ReferenceNotFound if there are none either."""
+    limit = call.limit + MOST_NAMED
+    result = record.search(call.text, part=call.part, tool=call.tool, limit=limit)
     if result.matches:
-        return _shown(result, wanted.limit, record.page_characters)
-    filters = " ".join(f"{name}={value}" for name, value in (("part", wanted.part), ("tool", wanted.tool)) if value)
-    elsewhere = record.search(wanted.text, part=None, tool=None, limit=limit) if filters else result
-    if not elsewhere.matches:
-        raise ReferenceNotFound(f"nothing in this conversation matches {wanted.text!r}: try fewer words")
-    shown = _shown(elsewhere, ELSEWHERE_TURNS, record.page_characters)
+        return _matches_text(result, call.limit, record.page_characters)
+    filters = " ".join(f"{name}={value}" for name, value in (("part", call.part), ("tool", call.tool)) if value)
+    unfiltered = record.search(call.text, part=None, tool=None, limit=limit) if filters else result
+    if not unfiltered.matches:
+        raise ReferenceNotFound(f"nothing in this conversation matches {call.text!r}: try fewer words")
+    shown = _matches_text(unfiltered, ELSEWHERE_TURNS, record.page_characters)
     return f"nothing with {filters}; without it:\n{shown}"
 
 
-def _shown(result: SearchResult, most: int, page: int) -> str:
-    """Return the lines of at most `most` matches, and list the others by id. The first match is always shown, the next
-    ones while they fit into `page` characters. A match whose lines were all shown, such as those of a file that was
-    read again, is only listed."""
+def _matches_text(result: SearchResult, most: int, page: int) -> str:
+    """Return a search result as text for the model: lines of up to `most` turns, then the ids of other matches.
+
+    The first match is always shown, the next ones as long as they fit into `page` characters. A match without new
+    lines, such as a file that was read again, is only listed by its id.
+    """
     room = min(page, most * TURN_CHARACTERS)
     shown: list[str] = []
     listed_ids: list[str] = []
@@ -192,8 +194,8 @@ def _shown(result: SearchResult, most: int, page: int) -> str:
     return "\n".join(shown)
 
 
-def _compact(session: Session, wanted: Compact) -> Answer:
-    session.request_compaction(wanted.focus)
+def _compact(session: Session, call: Compact) -> Answer:
+    session.request_compaction(call.focus)
     return "Older parts of the conversation will be compacted before your next turn."
 
 
@@ -205,9 +207,10 @@ class Facts(_ToolInput):
     days: int | None = Field(default=None, ge=1, description="only facts of the last N days")
 
 
-def _facts(record: Visible, wanted: Facts) -> Answer:
-    since = 0.0 if wanted.days is None else time.time() - 86_400 * wanted.days
-    facts = record.facts(kind=wanted.type, since=since, words=wanted.words)
+def _facts(record: Visible, call: Facts) -> Answer:
+    """Return the facts that `call` asks for, one a line, at most one page."""
+    since = 0.0 if call.days is None else time.time() - 86_400 * call.days
+    facts = record.facts(kind=call.type, since=since, words=call.words)
     text = "\n".join(f"{one.fact.type} ({record.short(one.reference)}): {one.fact.content}" for one in facts)
     if len(text) > record.page_characters:
         text = text[: record.page_characters].rpartition("\n")[0] + "\n… cut here; ask for less"
@@ -215,30 +218,30 @@ def _facts(record: Visible, wanted: Facts) -> Answer:
 
 
 class AgentTool(NamedTuple):
-    """A tool for the agent."""
+    """Tool that a model can call: its arguments, and the function that answers a call."""
 
     input: type[BaseModel]
-    """Model of the arguments; its docstring describes the tool."""
+    """Class of the arguments; its docstring describes the tool to the model."""
     answer: Callable[[Any, Any], Answer]
-    """Function that returns the answer, by the record and the arguments."""
+    """Function that takes the session or store to look into and the arguments, and returns the answer."""
 
 
 LOOK_UP_TOOLS: Mapping[str, AgentTool] = {
-    "restore_context": AgentTool(RestoreContext, _restored),
-    "search_context": AgentTool(SearchContext, _matching),
+    "restore_context": AgentTool(RestoreContext, _restore),
+    "search_context": AgentTool(SearchContext, _search),
 }
-"""Tools that look into a record, by name."""
-_NOTE = AgentTool(WriteNote, _noted)
+"""Tools that restore and search removed turns, by name."""
+_NOTE = AgentTool(WriteNote, _note)
 PROJECT_TOOLS: Mapping[str, AgentTool] = {**LOOK_UP_TOOLS, "facts": AgentTool(Facts, _facts), "note": _NOTE}
-"""Tools of a server or plugin, which may also show facts from other conversations of the project."""
+"""Tools of a server or plugin, by name; one also shows facts from other conversations of the project."""
 _TOOLS: Mapping[str, AgentTool] = {**LOOK_UP_TOOLS, "compact": AgentTool(Compact, _compact), "note": _NOTE}
-"""Tools of an agent in a session."""
+"""Tools of an agent that runs in a session, by name; one asks for a compaction."""
 AGENT_TOOL_NAMES = frozenset(_TOOLS)
 """Names of the tools that `handle_tool_use` answers."""
 
 
 def definitions(tools: Mapping[str, AgentTool]) -> list[dict[str, Any]]:
-    """Return the definitions of `tools` for the Messages API."""
+    """Return `tools` in the form that a request of the Messages API needs: name, description, schema of the input."""
     schemas = {name: tool.input.model_json_schema() for name, tool in tools.items()}
     return [
         {"name": name, "description": schema.pop("description"), "input_schema": schema}
@@ -247,17 +250,18 @@ def definitions(tools: Mapping[str, AgentTool]) -> list[dict[str, Any]]:
 
 
 AGENT_TOOLS = definitions(_TOOLS)
-"""Definitions for the ``tools`` of a request; keep them in the same place every time, for the cache."""
+"""Definitions of an agent's tools for the ``tools`` of a request. Keep them in the same place every time, because the
+provider caches a prompt only while its beginning stays the same."""
 
 
 def answer_call(
     record: _Record, name: str, arguments: Mapping[str, Any], tools: Mapping[str, AgentTool] | None = None
 ) -> Answer:
-    """Return the answer to a call of the tool `name` with `arguments`, from the session or store `record`. `tools`: the
-    tools that there are; None for those of an agent in a session.
+    """Answer a model's call of the tool `name` with `arguments`, from the session or store `record`. `tools`: all tools
+    that the model has; None for those of an agent in a session.
 
     Raises:
-        CompactorError: the call failed; the text explains what to do instead.
+        CompactorError: The call failed; the text explains to the model what to do instead.
     """
     known = tools or _TOOLS
     if name not in known:
@@ -266,13 +270,14 @@ def answer_call(
     try:
         return tool.answer(record, tool.input.model_validate(arguments))
     except ValidationError as error:
-        wrong = error.errors(include_url=False, include_context=False)[0]
-        place = ".".join(map(str, wrong["loc"])) or name
-        raise CompactorError(f"{name}: {place}: {wrong['msg']}") from None
+        first = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(map(str, first["loc"])) or name
+        raise CompactorError(f"{name}: {place}: {first['msg']}") from None
 
 
 def handle_tool_use(session: Session, block: Any) -> dict[str, Any]:
-    """Return the ``tool_result`` block for `block`, a ``tool_use`` block as a dict or SDK object."""
+    """Answer a model's call of one of the `AGENT_TOOLS`, and return the ``tool_result`` block for the next request.
+    `block`: the ``tool_use`` block, as a dict or SDK object."""
     call = block if isinstance(block, dict) else block.model_dump(mode="json")
     result = {"type": "tool_result", "tool_use_id": call["id"]}
     try:

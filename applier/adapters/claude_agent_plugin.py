@@ -1,11 +1,11 @@
-"""Anthropic's Agent SDK: the mod for Claude Code, which the SDK runs, as a plugin in its options.
+"""Compaction for agents of Anthropic's Agent SDK, which runs Claude Code: adds the plugin for it to the SDK's options.
 
 ::
 
     options = ClaudeAgentOptions(plugins=[claude_agent_plugin()], allowed_tools=[*mine, *PLUGIN_TOOLS])
 
-Nothing is installed: the client loads the plugin for these options only, asks its own model for plans, and compacts by
-itself if the mod fails.
+Nothing is installed: Claude Code loads the plugin for these options only. The plugin asks the agent's own model for
+plans; if it fails, Claude Code compacts by itself.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from planner.errors import SettingsError
 __all__ = ["PLUGIN_TOOLS", "claude_agent_plugin"]
 
 PLUGIN_TOOLS = [f"{MCP_PREFIX}{name}" for name in PROJECT_TOOLS]
-"""Names of the agent's tools, for ``allowed_tools``."""
+"""Names of the tools by which the agent looks up removed turns, for the option ``allowed_tools``."""
 
 
 class _Plugin(TypedDict):
-    """The form of `claude_agent_sdk.SdkPluginConfig`."""
+    """Entry for a plugin in the SDK's options, with the fields of `claude_agent_sdk.SdkPluginConfig`."""
 
     type: Literal["local"]
     path: str
 
 
 def claude_agent_plugin(store: str | Path | None = None, folder: str | Path | None = None) -> _Plugin:
-    """Return an entry for the ``plugins`` of `ClaudeAgentOptions`.
+    """Write the plugin's files and return the entry for the ``plugins`` of `ClaudeAgentOptions`.
 
     `store`: file or address of the store; None for the one that the agent's environment names. `folder`: the plugin's
     files are written below it, once for each version and environment of this package; None for the user's state folder.
 
     Raises:
-        SettingsError: an argument of the wrong type, or the folder cannot be written.
+        SettingsError: An argument has the wrong type, or the folder cannot be written.
     """
     check_argument("store", store, str | Path, "a path or an address")
     check_argument("folder", folder, str | Path, "a path")

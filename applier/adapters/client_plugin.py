@@ -1,7 +1,7 @@
-"""Plugins through which clients use this package: their files and folders, and the reasons why a client ignores them.
+"""Files and folders of the plugins by which coding agents (clients) use this package, and why a client ignores one.
 
-A plugin is a folder that the client loads in every session and project; none of the client's settings is changed. A mod
-is the plugin of Claude Code. Reads only files of the wheel, and writes only files of the plugin.
+A plugin is a folder that the client loads in every session and project; none of the client's settings is changed. The
+plugin of Claude Code is called a mod. Only files of this package are read, and only files of the plugin written.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from applier.store.opening import STORE_VARIABLE
 
 PLUGIN_NAME = "compactor"
 PART = f".{PLUGIN_NAME}-install-"
-"""Beginning of the name of a folder during installation or removal. Clients ignore it, because it is hidden."""
+"""Beginning of the name of a temporary folder during installation or removal. Clients ignore it, as it is hidden."""
 PLUGIN_ID = f"{PLUGIN_NAME}@skills-dir"
 """Name of the plugin in Claude Code."""
 DISTRIBUTION = "relevance-compactor"
-"""Name of this package, and of our folder in Codex, which loads plugins from marketplaces only."""
+"""Name of this package, and of the marketplace from which Codex loads the plugin, as it loads plugins only from
+marketplaces."""
 CODEX_ID = f"{PLUGIN_NAME}@{DISTRIBUTION}"
 """Name of the plugin in Codex."""
 ENTRY = f"../{PLUGIN_NAME}.js"
@@ -41,41 +42,44 @@ _ENTRY_TEXT = """\
 export { default } from './compactor/index.js'
 """
 MANIFEST, PROGRAM = ".claude-plugin/plugin.json", "program.json"
-"""Files of the plugin: its description for Claude Code, and the program that the plugin runs."""
+"""Files of the plugin: its description for Claude Code, and the command line of the program that the plugin runs."""
 ADMINISTRATOR = "ask whoever manages this machine"
+"""Advice about a setting that the user cannot change."""
 _VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})")
-"""``2.1.330`` in ``2.1.330 (Claude Code)``."""
+"""Version in the output of ``--version``: ``2.1.330`` in ``2.1.330 (Claude Code)``."""
 HOOK_SECONDS = 120
+"""Longest time that Codex waits for the plugin's program after a compaction."""
 _POLICY_PLUGINS = ("cc-plugin-sec-default@builtin", "sec-default@builtin")
+"""Plugins of Claude Code whose options, set by an administrator, may forbid other plugins."""
 
 
 @dataclass(frozen=True)
 class PluginClient:
-    """A client that loads a plugin of ours."""
+    """Coding agent that loads a plugin of this project, and where and how it does so."""
 
     title: str
     command: str
-    """Program that a person types."""
+    """Program that a person types: ``claude``."""
     sources: tuple[str, ...]
     """Folders below `applier/adapters/javascript` with files of the plugin."""
     home: Callable[[Mapping[str, str]], Path]
     """Function that returns the folder of the client's own files, by the environment."""
     holder: str
-    """Folder below `home` whose contents the client loads."""
+    """Folder below `home` from which the client loads plugins: ``skills``."""
     first_version: tuple[int, int, int]
     """First version of the client with the interface that the plugin uses."""
     update: str
     """Command that updates the client."""
     documents: Callable[[Sequence[str], Mapping[str, str]], Mapping[str, object]] = lambda _argv, _environment: {}
-    """Function that returns more files of the plugin, as JSON data by path. Its arguments are the program that the
+    """Function that returns more files of the plugin, as JSON data by path. Its arguments are the command line that the
     plugin runs, and the variables that this adds to the environment."""
     registers: tuple[str, ...] = ()
     """Commands of the client that load the plugin, for a client that does not find the folder itself."""
     forgets: tuple[str, ...] = ()
-    """Commands that undo `registers`."""
+    """Commands of the client that undo `registers`."""
 
     def folder(self, environment: Mapping[str, str]) -> Path:
-        """Return the folder of the plugin."""
+        """Return the folder for the plugin's files."""
         return self.home(environment) / self.holder / PLUGIN_NAME
 
 
@@ -89,7 +93,7 @@ def _home_of_opencode(environment: Mapping[str, str]) -> Path:
 
 
 def _claude_code_documents(_argv: Sequence[str], _environment: Mapping[str, str]) -> dict[str, object]:
-    """Return the manifest of a plugin with one module: ``hooks/register.js``."""
+    """Return the JSON files by which Claude Code loads the plugin's module ``hooks/register.js``, by their paths."""
     return {
         MANIFEST: {
             "name": PLUGIN_NAME,
@@ -103,7 +107,8 @@ def _claude_code_documents(_argv: Sequence[str], _environment: Mapping[str, str]
 
 
 def _codex_documents(argv: Sequence[str], environment: Mapping[str, str]) -> dict[str, object]:
-    """Return a marketplace of one plugin: our MCP server, and a hook that runs after each of Codex' compactions.
+    """Return the JSON files of a marketplace with one plugin for Codex, by their paths. The plugin adds the MCP server
+    `compactor mcp`, and a hook that runs the program after each compaction by Codex.
 
     The plugin's version contains a digest of the program, because Codex copies a plugin again only if its version
     changed.
@@ -177,7 +182,7 @@ CLIENTS = {
         update="npm install -g @earendil-works/pi-coding-agent, with Node 22.19 or newer",
     ),
 }
-"""Clients with a plugin, by the name that a person types."""
+"""Clients with a plugin, by the name that a person types after ``compactor install``."""
 
 
 @dataclass(frozen=True)
@@ -190,51 +195,51 @@ class Problem:
 
 
 def plugin_files(argv: Sequence[str], environment: Mapping[str, str], client: str = CLAUDE_CODE) -> dict[str, bytes]:
-    """Return the files of the plugin of `client`, by their paths in its folder. The plugin runs the program `argv` with
-    the variables in `environment` added."""
+    """Return the contents of the plugin's files for `client`, by their paths in its folder. The plugin runs the command
+    line `argv`, with the variables `environment` added."""
     program = {"argv": list(argv), "environment": dict(environment)}
     documents = {PROGRAM: program, **CLIENTS[client].documents(argv, environment)}
     contents = {path: (json.dumps(document, indent=2) + "\n").encode() for path, document in documents.items()}
     for source in CLIENTS[client].sources:
-        contents |= _below(files("applier.adapters").joinpath("javascript", source), "")
+        contents |= _files_below(files("applier.adapters").joinpath("javascript", source), "")
     return {**contents, ENTRY: _ENTRY_TEXT.encode()} if client == OPENCODE else contents
 
 
-def _below(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the path and the content of each file below `folder`; each path begins with `path`."""
+def _files_below(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the path and the content of each file in and below `folder`. `path`: beginning of all these paths."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
-            yield from _below(entry, f"{path}{entry.name}/")
+            yield from _files_below(entry, f"{path}{entry.name}/")
         else:
             yield f"{path}{entry.name}", entry.read_bytes()
 
 
 def put_plugin(contents: Mapping[str, bytes], folder: Path) -> None:
-    """Replace `folder` by one with the files `contents`, by path. The files are written to a new folder, which is then
-    moved into place, so that an OSError leaves `folder` unchanged, unless another process wrote there."""
-    with tempfile.TemporaryDirectory(prefix=PART, dir=folder.parent) as beside:
-        new = Path(beside, "new")
+    """Replace `folder` by one with the files `contents`, by path. The files are written to a temporary folder, which is
+    then moved into place, so that a failure (OSError) leaves `folder` unchanged."""
+    with tempfile.TemporaryDirectory(prefix=PART, dir=folder.parent) as temporary:
+        new = Path(temporary, "new")
         new.mkdir(mode=0o700)  # the program's environment may name a store by its password
         for path, content in contents.items():
-            file = Path(beside, "entry") if path == ENTRY else new / path
+            file = Path(temporary, "entry") if path == ENTRY else new / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
         if folder.exists():
-            folder.rename(Path(beside, "old"))
+            folder.rename(Path(temporary, "old"))
         new.rename(folder)
         if ENTRY in contents:  # last, because it loads the folder
-            Path(beside, "entry").replace(folder / ENTRY)
+            Path(temporary, "entry").replace(folder / ENTRY)
 
 
 def is_ours(present: Mapping[str, bytes], shipped: Collection[str]) -> bool:
-    """Return True if the files `present` in a folder are of our plugin, in any version. `shipped`: paths of this
-    version; a damaged folder that contains nothing else, and an empty one, count as ours."""
+    """Return True if the files `present` in a folder belong to this project's plugin, in any version, so that they may
+    be replaced. `shipped`: paths of this version; a folder that contains only some of these, or nothing, counts too."""
     has_our_name = _json(present.get(MANIFEST, b"")).get("name") == PLUGIN_NAME
     return has_our_name or PROGRAM in present or present.keys() <= set(shipped)
 
 
 def _json(raw: bytes) -> dict[str, Any]:
-    """Return the JSON object `raw`; an empty one if `raw` is none."""
+    """Return the JSON object in `raw`; an empty one if it contains none."""
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError):
@@ -243,10 +248,10 @@ def _json(raw: bytes) -> dict[str, Any]:
 
 
 def program_of(present: Mapping[str, bytes]) -> tuple[list[str], dict[str, str]]:
-    """Return the program that the plugin with the files `present` runs, and the variables that it adds to the
+    """Return the command line that the plugin with the files `present` runs, and the variables that it adds to the
     environment. Both are empty if they cannot be read."""
-    own = _json(present.get(PROGRAM, b""))
-    argv, environment = own.get("argv"), own.get("environment")
+    recorded = _json(present.get(PROGRAM, b""))
+    argv, environment = recorded.get("argv"), recorded.get("environment")
     return (
         [str(part) for part in argv] if isinstance(argv, list) else [],
         {name: str(value) for name, value in environment.items()} if isinstance(environment, dict) else {},
@@ -254,7 +259,8 @@ def program_of(present: Mapping[str, bytes]) -> tuple[list[str], dict[str, str]]
 
 
 def version_problem(client: PluginClient, printed: str) -> Problem | None:
-    """Return the problem of a client whose `--version` prints `printed`; None if it is new enough."""
+    """Return a problem if the client is too old for the plugin, by the text that its ``--version`` printed; None if it
+    is new enough."""
     match = _VERSION.search(printed)
     if match is None:
         return Problem(
@@ -270,33 +276,35 @@ def version_problem(client: PluginClient, printed: str) -> Problem | None:
 
 
 def listing_problems(listing: Sequence[Mapping[str, Any]], folder: str) -> Iterator[Problem]:
-    """Yield the problems in `listing`, the output of ``claude plugin list --json``. `folder`: that of the mod."""
-    ours = [entry for entry in listing if str(entry.get("id", "")).partition("@")[0] == PLUGIN_NAME]
-    others = [entry for entry in ours if entry.get("id") != PLUGIN_ID and entry.get("enabled")]
+    """Yield why Claude Code does not use the plugin in `folder`, by `listing`, the output of ``claude plugin list
+    --json``: it is missing, switched off, faulty, or another plugin has its name."""
+    same_name = [entry for entry in listing if str(entry.get("id", "")).partition("@")[0] == PLUGIN_NAME]
+    others = [entry for entry in same_name if entry.get("id") != PLUGIN_ID and entry.get("enabled")]
     for entry in others:
         what = f"{entry['id']} is loaded in its place, from {entry.get('installPath', 'elsewhere')}"
         yield Problem(what, f"claude plugin uninstall {entry['id']}")
-    own = next((entry for entry in ours if entry.get("id") == PLUGIN_ID), None)
-    if own is None:
+    plugin = next((entry for entry in same_name if entry.get("id") == PLUGIN_ID), None)
+    if plugin is None:
         yield Problem(f"Claude Code does not load what is in {folder}", f"{ADMINISTRATOR}, or start it again")
-    elif own.get("errors") and not others:
-        yield Problem(" ".join(map(str, own["errors"])), "compactor install claude-code")
-    elif not own.get("enabled") and not others:
+    elif plugin.get("errors") and not others:
+        yield Problem(" ".join(map(str, plugin["errors"])), "compactor install claude-code")
+    elif not plugin.get("enabled") and not others:
         yield Problem("the mod is turned off in Claude Code", f"claude plugin enable {PLUGIN_ID}")
 
 
 def codex_problems(listing: Mapping[str, Any], folder: str) -> Iterator[Problem]:
-    """Yield the problems in `listing`, the output of ``codex plugin list --json``. `folder`: that of the plugin."""
-    listed = listing.get("installed")
-    own = next((one for one in listed or () if isinstance(one, dict) and one.get("pluginId") == CODEX_ID), None)
-    if own is None:
+    """Yield why Codex does not use the plugin in `folder`, by `listing`, the output of ``codex plugin list --json``."""
+    listed = (entry for entry in listing.get("installed") or () if isinstance(entry, dict))
+    plugin = next((entry for entry in listed if entry.get("pluginId") == CODEX_ID), None)
+    if plugin is None:
         yield Problem(f"Codex does not load what is in {folder}", "compactor install codex")
-    elif not own.get("enabled"):
+    elif not plugin.get("enabled"):
         yield Problem("the plugin is turned off in Codex", f"codex plugin add {CODEX_ID}")
 
 
 def refusals(checked: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield a problem for each error in `checked`, the output of ``claude plugin validate --json`` for the mod."""
+    """Yield a problem for each error that Claude Code finds in the plugin's files, by `checked`, the output of ``claude
+    plugin validate --json``."""
     contents = checked.get("contents")
     parts = [checked.get("manifest"), *(contents if isinstance(contents, list) else ())]
     listed = [part.get("errors") for part in parts if isinstance(part, dict)]
@@ -306,8 +314,8 @@ def refusals(checked: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def settings_problems(name: str, settings: Mapping[str, Any], *, managed: bool) -> Iterator[Problem]:
-    """Yield a problem for each of the `settings` that keeps Claude Code from loading mods. `name`: the file with the
-    settings. `managed`: True if it is the machine's, which a person cannot change."""
+    """Yield a problem for each of the `settings` that keeps Claude Code from loading the plugin. `name`: the settings
+    file. `managed`: True if an administrator wrote it, so that the person cannot change it."""
     cure = ADMINISTRATOR if managed else f"remove it from {name}"
     for key in ("disableAllHooks", "allowManagedHooksOnly") if managed else ("disableAllHooks",):
         if settings.get(key):
@@ -325,7 +333,7 @@ def settings_problems(name: str, settings: Mapping[str, Any], *, managed: bool) 
 
 
 def _inside(settings: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """Return the object that is reached by the keys `names`, one inside the other; empty if there is none."""
+    """Return the object at ``settings[name][name]…`` for all `names`; an empty one if it is missing."""
     for name in names:
         inner = settings.get(name)
         settings = inner if isinstance(inner, dict) else {}

@@ -1,6 +1,6 @@
-"""Part of a store that a caller inside a client may see: sessions with their subagents, or one history.
+"""Limits which conversations of a store an agent's tools may read: those of a session and its subagents, or one.
 
-The program that starts the server or plugin chooses the part, never the agent. Reads only.
+The program that starts the server or plugin chooses them, never the agent. Nothing is written.
 """
 
 from __future__ import annotations
@@ -27,31 +27,35 @@ NOTHING_YET = "nothing was compacted in this conversation yet: all of it is stil
 
 @dataclass(frozen=True)
 class VisibleConversation:
-    """One stored conversation."""
+    """Stored conversation that an agent's tools may read."""
 
     session: str
-    """Id of the conversation's session; empty for a history selected by its key."""
+    """Id of the conversation's session; empty if it was selected by the key of its history."""
     history_key: str
     plan_id: str
+    """Id of the plan by which it was compacted last; empty if it was not compacted."""
 
 
-_NOBODYS = "no conversation is named here: run the client by `compactor wrap`, or set up this server with --session"
+_NO_CONVERSATION = (
+    "no conversation is named here: run the client by `compactor wrap`, or set up this server with --session"
+)
 _BELOW = r"(?:\.[0-9a-f]{32})?(?:\.[0-9]{1,20})*"
 """End of the id of a session's conversation or subagent, after the session's id: the digest of a proxy's conversation,
 then numbers of subagents. ``alice.work`` is another session than ``alice``, and so is ``alice.OWNER.…``, which a client
 of a proxy named."""
 _OF_OWNER = r"\.[0-9a-f]{32}\.[0-9a-f]{32}"
-"""End of the id of a proxy's conversation, after the name that a client chose: the digest of the owner, then that of
-the conversation."""
-_SHOWN = 3
-"""Largest number of names in an error."""
+"""End of the id of a proxy's conversation, after the name that a client chose: a digest of the client's person or
+credentials, then one of the conversation."""
+_MOST_NAMES = 3
+"""Largest number of names that an error lists."""
 
 
 class Visible:
-    """The conversations of some sessions and those below them, or of one history."""
+    """Conversations that an agent's tools may read: those of one or several sessions and their subagents, or one that
+    is selected by the key of its history."""
 
     page_characters = 20_000
-    """Size of one answer, 5,000 to 10,000 tokens, so that looking back never fills the window."""
+    """Largest size of one answer, 5,000 to 10,000 tokens, so that looking back never fills the agent's window."""
 
     def __init__(
         self,
@@ -61,9 +65,9 @@ class Visible:
         history: str = "",
         project: str = "",
     ) -> None:
-        """Show the sessions with the id or ids `session`, or the history with the key `history`; with neither, nothing.
+        """Allow the sessions with the id or ids `session`, or the history with the key `history`; with neither, none.
 
-        `project`: a folder; the facts of all conversations in it are shown, too. `open_store` may raise `StoreError`
+        `project`: a folder; the facts of all conversations in it may be read too. `open_store` may raise `StoreError`
         while there is no store; it is called again at the next use.
         """
         sessions = (session,) if isinstance(session, str) else session
@@ -72,26 +76,26 @@ class Visible:
 
     @property
     def _sessions(self) -> tuple[str, ...]:
-        """Ids of the visible sessions. Calls of a server run in parallel, and each has its own."""
+        """Ids of the sessions that the present call may read. Calls of a server run in parallel; each has its own."""
         return self._shown.get()
 
     @lazy_property
     def store(self) -> Store:
-        """The store, opened at first use. If that fails, the error is raised, and the next use tries again."""
+        """Store that contains the conversations, opened at first use. If that fails, the next use tries again."""
         return self._open()
 
     def show(self, session: str) -> None:
-        """Show only the session with the id `session` in the rest of the current call of a tool; nothing if it is
+        """Allow only the session with the id `session` in the rest of the present call of a tool; none if it is
         empty."""
         self._shown.set((session,) if session else ())
 
     def close(self) -> None:
-        """Close the store."""
+        """Close the store, if it was opened."""
         if "store" in self.__dict__:
             self.store.close()
 
     def conversations(self) -> list[VisibleConversation]:
-        """Return all visible conversations, the one that was compacted last at the end."""
+        """Return all conversations that may be read, the one that was compacted last at the end."""
         if self._history:
             plans = self.store.plans(self._history)
             return [VisibleConversation("", self._history, plans[-1] if plans else "")]
@@ -99,34 +103,37 @@ class Visible:
         return [VisibleConversation(name, frame.key, frame.plan_id) for name, frame in frames.items() if frame.key]
 
     def current(self) -> VisibleConversation:
-        """Return the visible session's own conversation, or else the one that was compacted last. Raise
-        ReferenceNotFound if there is none."""
+        """Return the conversation of a session itself, or else (only subagents are stored) the one that was compacted
+        last. Raise ReferenceNotFound if there is none."""
         conversations = self._newest_first()
         return next((one for one in conversations if one.session in self._sessions), conversations[0])
 
     def _newest_first(self) -> list[VisibleConversation]:
-        """Return the visible conversations, beginning with the one that was compacted last. Raise ReferenceNotFound if
-        there is none."""
+        """Return the conversations that may be read, beginning with the one that was compacted last. Raise
+        ReferenceNotFound if there is none."""
         conversations = self.conversations()
         if not conversations:
-            raise ReferenceNotFound(self._owners() or NOTHING_YET if self._sessions or self._history else _NOBODYS)
+            has_selection = self._sessions or self._history
+            raise ReferenceNotFound(self._owners_problem() or NOTHING_YET if has_selection else _NO_CONVERSATION)
         return conversations[::-1]
 
-    def _owners(self) -> str:
-        """Return the text of an error if the session's name was chosen by clients of a proxy: it lists their owners.
-        Return an empty text otherwise."""
-        names = {name.rpartition(".")[0] for name in self._ending(_OF_OWNER)} if self._sessions else set()
-        some = ", ".join(sorted(names)[:_SHOWN])
+    def _owners_problem(self) -> str:
+        """Return an error text if the session's name is one that clients of a proxy chose, so that it does not identify
+        one client: it lists the longer names to use. Return an empty text otherwise."""
+        names = {name.rpartition(".")[0] for name in self._sessions_with(_OF_OWNER)} if self._sessions else set()
+        some = ", ".join(sorted(names)[:_MOST_NAMES])
         return f"this name was chosen by clients of a proxy; use --session with name and owner: {some}" if names else ""
 
     def restore(
         self, reference: str, *, lines: tuple[int, int] | None, search: str | None, max_characters: int | None
     ) -> Restored:
-        """Return the turn of `reference`, at most `max_characters` of it. `lines`: the first and last line to return;
-        None for all. `search`: a text; only matching lines are returned.
+        """Return the original of the turn with the id `reference` (``t12`` or ``h1a2b3c4d:t12``), at most
+        `max_characters` of it. `lines`: the first and last line to return; None for all. `search`: a text; only lines
+        that match it are returned.
 
         Raises:
-            ReferenceNotFound: No visible conversation has the turn, or several have different turns with this id.
+            ReferenceNotFound: No conversation that may be read has the turn, or several have different turns with this
+                id.
         """
         conversations = self._newest_first()
         if not parse_reference(reference)[0]:
@@ -135,34 +142,34 @@ class Visible:
         return self.store.restore(reference, lines=lines, search=search, max_characters=max_characters, within=within)
 
     def _full_reference(self, turn: str, conversations: Sequence[VisibleConversation]) -> str:
-        """Return the full reference of a `turn` without a key. It is the turn of the session's own conversation, or
-        else of the conversation that has it. Raise ReferenceNotFound if several have different ones."""
+        """Return the id of `turn` (``t12``) with the key of its conversation in front (``h1a2b3c4d:t12``): that of the
+        session itself, or else one that has such a turn. Raise ReferenceNotFound if several have different ones."""
         current = self.current()
         if current.session in self._sessions or len(conversations) == 1:
             return f"{current.history_key}:{turn}"
-        turns = {}
+        messages_by_name = {}
         for conversation in conversations:
             with suppress(ReferenceNotFound):
                 name, messages = self.store.load_turn(f"{conversation.history_key}:{turn}")
-                turns[name] = messages
-        if any(messages != next(iter(turns.values())) for messages in turns.values()):
-            names = ", ".join(map(self.short, list(turns)[:_SHOWN]))
+                messages_by_name[name] = messages
+        if any(messages != next(iter(messages_by_name.values())) for messages in messages_by_name.values()):
+            names = ", ".join(map(self.short, list(messages_by_name)[:_MOST_NAMES]))
             raise ReferenceNotFound(
                 f"several conversations have a {turn}: write it with the key that your <compacted history=…> shows, "
                 f"such as {names}"
             )
-        return next(iter(turns), f"{current.history_key}:{turn}")
+        return next(iter(messages_by_name), f"{current.history_key}:{turn}")
 
     def short(self, reference: str) -> str:
-        """Return `reference` with its key shortened as far as the visible conversations allow. A reference to another
-        conversation is returned unchanged."""
+        """Return the turn's id `reference` with the key in front shortened as far as it stays unique among the
+        conversations that may be read. Return the id of a turn of another conversation unchanged."""
         key, _, turn = reference.rpartition(":")
         digits = {conversation.history_key.removeprefix("h") for conversation in self.conversations()}
         return f"{shortest_names(sorted(digits)).get(key.removeprefix('h'), key)}:{turn}"
 
     def search(self, text: str, *, part: Part | None, tool: str | None, limit: int | None) -> SearchResult:
-        """Return at most `limit` turns that match `text`, with short references, the newest conversation first. `part`
-        and `tool` narrow the search as in `Store.search`."""
+        """Return at most `limit` turns that match `text`, the newest conversation first, with ids of the form
+        ``h1a:t12``. `part` and `tool` narrow the search as in `Store.search`."""
         keys = [conversation.history_key for conversation in self._newest_first()]
         names = shortest_names([key.removeprefix("h") for key in keys])
         results = {key: self.store.search(text, key, part=part, tool=tool, limit=limit) for key in keys}
@@ -174,26 +181,26 @@ class Visible:
         return SearchResult(tuple(islice(matches, limit)), sum(result.turns for result in results.values()))
 
     def facts(self, *, kind: str | None = None, since: float = 0.0, words: str = "") -> list[KnownFact]:
-        """Return the facts of the visible conversations and of the project. `kind`, `since` and `words` choose among
-        them, as in `facts_about`."""
+        """Return the facts (decisions, errors, constraints …) extracted from the conversations that may be read, and
+        from all others of the project. `kind`, `since` and `words` choose among them, as in `facts_about`."""
         visible = stored_facts(self.store, [conversation.history_key for conversation in self.conversations()])
-        wanted: dict[str, Any] = {"kind": kind, "since": since, "words": words}
-        others = known_facts(self.store, project=self._project, **wanted) if self._project else []
+        filters: dict[str, Any] = {"kind": kind, "since": since, "words": words}
+        others = known_facts(self.store, project=self._project, **filters) if self._project else []
         facts = {(one.fact.content, one.fact.source): one for one in (*others, *visible)}
-        return facts_about(facts.values(), **wanted)
+        return facts_about(facts.values(), **filters)
 
     def events(self) -> list[dict[str, Any]]:
-        """Return the visible events, oldest first."""
+        """Return the stored events, such as compactions, of the sessions that may be read, oldest first."""
         names = self._names()
         return [event for event in self.store.events() if event.get("session") in names] if names else []
 
     def _names(self) -> list[str]:
-        """Return the ids of the visible sessions, then those of their conversations and subagents, in the order of
-        their first event."""
-        return list(dict.fromkeys([*self._sessions, *self._ending(_BELOW)])) if self._sessions else []
+        """Return the ids of the sessions that may be read, then those of their conversations and subagents, in the
+        order of their first event."""
+        return list(dict.fromkeys([*self._sessions, *self._sessions_with(_BELOW)])) if self._sessions else []
 
-    def _ending(self, end: str) -> list[str]:
-        """Return the session ids in the store's events that are a visible session's id followed by the pattern
-        `end`."""
+    def _sessions_with(self, end: str) -> list[str]:
+        """Return the ids in the store's events that consist of the id of a session that may be read, followed by the
+        pattern `end`."""
         whole = re.compile(f"(?:{'|'.join(map(re.escape, self._sessions))}){end}")
         return [name for event in self.store.events() if whole.fullmatch(name := event.get("session", ""))]

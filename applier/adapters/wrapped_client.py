@@ -1,7 +1,7 @@
-"""Clients under `compactor wrap`: how each gets the proxy's address, and where its requests went before.
+"""How `compactor wrap` makes a coding agent (the client) send its requests to the proxy, and where they went before.
 
-Clients that need more than two variables have their own class; all others read ANTHROPIC_BASE_URL and OPENAI_BASE_URL.
-Reads the client's settings; writes and starts nothing.
+Most clients read the address from ANTHROPIC_BASE_URL and OPENAI_BASE_URL; others have a class here. The client's
+settings are read; nothing is written or started.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import Any, NamedTuple
 from applier.adapters.transcripts.codex import home_folder
 
 ANTHROPIC, OPENAI, CHATGPT = "upstream", "openai_upstream", "chatgpt_upstream"
-"""Names of the proxy's upstreams."""
+"""Names of the proxy's options for the addresses of the providers (upstreams)."""
 
 
 class WrappedClient:
-    """Client that reads ANTHROPIC_BASE_URL and OPENAI_BASE_URL."""
+    """Client that reads the addresses of providers from ANTHROPIC_BASE_URL and OPENAI_BASE_URL, as most do."""
 
     takes_server = False
-    """True if the command line can give the client an MCP server."""
+    """True if options in the command line can add an MCP server to the client."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Store the person's `command` and `environment`."""
+        """Store the command line and the environment variables with which the person starts the client."""
         self.command, self.environment = list(command), environment
 
     def upstreams(self) -> dict[str, str]:
-        """Return the addresses to which the client's requests went without the proxy, by the proxy's upstream. An
-        upstream that is missing keeps its default address; an empty address means that the proxy cannot serve it."""
+        """Return the addresses to which the client would send its requests without the proxy, by the name of the
+        proxy's option. A missing one has its default address; an empty one means that the proxy cannot serve it."""
         places = {
             ANTHROPIC: self.environment.get("ANTHROPIC_BASE_URL", ""),
             OPENAI: _version_1(self.environment.get("OPENAI_BASE_URL", "")),
@@ -39,35 +39,35 @@ class WrappedClient:
         return {name: url for name, url in places.items() if url is not None and (url or name != ANTHROPIC)}
 
     def variables(self, url: str) -> dict[str, str]:
-        """Return the variables that send the client's requests to the proxy at `url`."""
+        """Return the environment variables that make the client send its requests to the proxy at `url`."""
         return {"ANTHROPIC_BASE_URL": url, "OPENAI_BASE_URL": f"{url}/v1"}
 
     def arguments(self, url: str, server: Sequence[str], variables: Sequence[str]) -> list[str]:  # noqa: ARG002
-        """Return the client's command line with the options that send its requests to the proxy at `url`. `server`: the
-        command of our MCP server; empty to give the client none. `variables`: the variables that this server reads."""
+        """Return the client's command line with the options, if it needs any, that make it send its requests to the
+        proxy at `url`. `server`: command line of the MCP server to add; empty to add none. `variables`: names of the
+        environment variables that the server reads."""
         return self.command
 
 
 class _AddressSetting(NamedTuple):
-    """Setting of Codex that contains the address of its provider."""
+    """Setting of Codex that contains the address of its provider, and its present value."""
 
     name: str = ""
-    """Empty for a provider that is built into Codex (``ollama``): its address cannot be changed."""
+    """Name of the setting; empty for a provider that is built into Codex (``ollama``) and has a fixed address."""
     url: str = ""
-    """Empty for OpenAI's own address."""
+    """Address in the setting; empty for OpenAI's own."""
 
 
 class _Codex(WrappedClient):
-    """Codex, which reads its provider's address only from settings and starts MCP servers without the environment."""
+    """Codex, which reads its provider's address only from settings, and starts MCP servers without the environment."""
 
     takes_server = True
 
     def upstreams(self) -> dict[str, str]:
-        places = super().upstreams()
-        places.pop(OPENAI, None)  # Codex does not read the variable
+        addresses = super().upstreams()
+        addresses.pop(OPENAI, None)  # Codex does not read the variable
         url = self._address().url
-        version_1 = _version_1(url)
-        return {**places, **({CHATGPT: url, OPENAI: version_1 or ""} if url else {})}
+        return {**addresses, **({CHATGPT: url, OPENAI: _version_1(url) or ""} if url else {})}
 
     def arguments(self, url: str, server: Sequence[str], variables: Sequence[str]) -> list[str]:
         setting = self._address().name
@@ -80,7 +80,7 @@ class _Codex(WrappedClient):
         return [self.command[0], *words, *self.command[1:]]
 
     def _address(self) -> _AddressSetting:
-        """Return the setting of the person's provider."""
+        """Return the setting with the address of the provider that the person's settings choose."""
         settings = self._settings("config.toml")
         if profile := _profile(self.command):
             settings = _merged(settings, self._settings(f"{profile}.config.toml"))
@@ -88,11 +88,11 @@ class _Codex(WrappedClient):
         if provider == "openai":
             url, name = settings.get("openai_base_url"), "openai_base_url"
         else:
-            others = settings.get("model_providers")
-            other = others.get(str(provider)) if isinstance(others, dict) else None
-            if not isinstance(other, dict):
+            tables = settings.get("model_providers")
+            table = tables.get(str(provider)) if isinstance(tables, dict) else None
+            if not isinstance(table, dict):
                 return _AddressSetting()
-            url, name = other.get("base_url"), f"model_providers.{provider}.base_url"
+            url, name = table.get("base_url"), f"model_providers.{provider}.base_url"
         return _AddressSetting(name, url if isinstance(url, str) else "")
 
     def _settings(self, name: str) -> dict[str, Any]:
@@ -103,47 +103,49 @@ class _Codex(WrappedClient):
 
 
 class _Copilot(WrappedClient):
-    """Copilot with the person's own provider and key; with a GitHub login its address cannot be changed."""
+    """Copilot with a provider and a key that the person set; with a GitHub login its address cannot be changed."""
 
-    _PLACE = "COPILOT_PROVIDER_BASE_URL"
+    _URL_VARIABLE = "COPILOT_PROVIDER_BASE_URL"
 
     def upstreams(self) -> dict[str, str]:
-        return {self._upstream: self.environment[self._PLACE]} if self._upstream else {}
+        return {self._upstream: self.environment[self._URL_VARIABLE]} if self._upstream else {}
 
     def variables(self, url: str) -> dict[str, str]:
         ends = {ANTHROPIC: "", OPENAI: "/v1"}
-        return {self._PLACE: f"{url}{ends[self._upstream]}"} if self._upstream else {}
+        return {self._URL_VARIABLE: f"{url}{ends[self._upstream]}"} if self._upstream else {}
 
     @property
     def _upstream(self) -> str:
-        """Proxy's upstream for the person's provider; empty if there is none, or the proxy does not serve it."""
-        url, kind = (self.environment.get(name, "") for name in (self._PLACE, "COPILOT_PROVIDER_TYPE"))
+        """Name of the proxy's option for the person's provider; empty if none is set, or the proxy cannot serve it."""
+        url, kind = (self.environment.get(name, "") for name in (self._URL_VARIABLE, "COPILOT_PROVIDER_TYPE"))
         if kind == "anthropic":
             return ANTHROPIC if url else ""
         return OPENAI if kind in ("", "openai") and _version_1(url) else ""
 
 
 _CLIENTS = {"codex": _Codex, "copilot": _Copilot}
+"""Classes of clients by the name of their program; all others are a `WrappedClient`."""
 
 
 def wrapped_client(command: Sequence[str], environment: Mapping[str, str]) -> WrappedClient:
-    """Return the client that `command` runs: ``codex``, ``/opt/bin/codex`` and ``codex.exe`` are Codex."""
+    """Return the object for the client that the command line `command` starts, by its name: ``/opt/bin/codex`` and
+    ``codex.exe`` are Codex."""
     name = os.path.basename(command[0]).lower().split(".")[0]
     return _CLIENTS.get(name, WrappedClient)(command, environment)
 
 
 def _version_1(url: str) -> str | None:
-    """Return `url` if it is the base URL of version 1 of an API; an empty text if it is another URL; None if it is
-    empty."""
+    """Return `url` if it ends in ``/v1``, the only version of an API that the proxy serves; an empty text for another
+    URL; None if there is none."""
     if not url:
         return None
     return url if url.rstrip("/").endswith("/v1") else ""
 
 
 def _profile(arguments: Sequence[str]) -> str:
-    """Return the profile that the command line `arguments` of Codex chooses: by ``-p work``, ``-pwork`` or
-    ``--profile=work``; empty without one."""
-    for flag, value in pairwise([*takewhile(lambda one: one != "--", arguments), ""]):
+    """Return the settings profile that Codex's command line chooses: ``work`` for ``-p work``, ``-pwork`` or
+    ``--profile=work``; empty if it chooses none."""
+    for flag, value in pairwise([*takewhile(lambda word: word != "--", arguments), ""]):
         if flag in ("-p", "--profile"):
             return value
         if flag.startswith(("-p", "--profile=")):
@@ -152,7 +154,8 @@ def _profile(arguments: Sequence[str]) -> str:
 
 
 def _merged(settings: dict[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `settings` with the values of `others` added or replaced. Tables in both are merged in the same way."""
+    """Return `settings` with the values of `others` added, which replace values with the same key. A table in both is
+    merged in the same way."""
     tables = {
         key: _merged(settings[key], value)
         for key, value in others.items()

@@ -82,6 +82,6 @@ def test_a_message_that_is_joined_with_others_gets_back_what_it_carried(block, f
     (message,) = odd(1, block, form)
     plain = langchain_middleware._plain([message])
     note = {"type": "text", "text": "a note"}
-    built = langchain_middleware._built({**plain, "content": [note, *plain["content"]]})
+    built = langchain_middleware._from_plain({**plain, "content": [note, *plain["content"]]})
     assert contents_of(built) == contents_of([message])
     assert "opaque" not in str(built)

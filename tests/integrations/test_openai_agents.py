@@ -134,7 +134,7 @@ def test_agents_that_are_tools_of_another_have_sessions_of_their_own(run):
     (done,), session, server, models = run(script, main, "Delegate it.")
     assert done.final_output == "all of it is done"
     assert well_formed(server)
-    children = [member.session for member in models.family._members[1:]]
+    children = [conversation.session for conversation in models.conversations._conversations[1:]]
     assert [child.state.history_messages for child in children] == [2 * CALLS + 1] * 2
     assert all(child.state.compactions for child in children)
     assert "history_changed" not in [event.kind for one in (session, *children) for event in one.log()]

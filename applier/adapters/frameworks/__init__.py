@@ -1,4 +1,4 @@
-"""Thin bridges from agents to a `Session`: SDK middleware, tools for the model, other frameworks.
+"""Connections between agent frameworks and a `Session`, which compacts the messages before each call of the model.
 
-Bridges do not depend on each other, need only the package they are for, and contain no compaction logic.
+Each framework's module needs only the framework's package, depends on no other one, and contains no compaction logic.
 """

@@ -1,4 +1,4 @@
-"""Middleware for anthropic's clients: a session prepares each request.
+"""Middleware for clients of the ``anthropic`` SDK: compacts the messages of each request through a session.
 
 The session learns model, system prompt, tools and thinking from every request. If the provider answers "prompt is too
 long", one shorter request is sent before the caller sees the error. Requests of other endpoints pass unchanged.
@@ -35,7 +35,7 @@ logger = logging.getLogger("applier.session")
 
 
 class CompactionMiddleware(anthropic.Middleware):
-    """Compaction for a client, without a change to the agent's loop.
+    """Middleware that compacts the messages of an anthropic client, without a change to the agent's loop.
 
     ::
 
@@ -50,11 +50,12 @@ class CompactionMiddleware(anthropic.Middleware):
     """
 
     for_agents_only = True
-    """Mark for `planner.model.client`: a planner's request must not wait for the session that waits for the planner."""
+    """Mark by which `planner.model.client` leaves this middleware out: a planner's request must not wait for the
+    session that waits for the planner."""
 
     def __init__(self, session: Session | SessionOf[Mapping[str, Any]]) -> None:
-        """Compact `session`, or the session that a function returns for the body of a request. A client that several
-        conversations share (subagents, threads) needs the function.
+        """Compact by `session`: a session, or a function that returns the session for the body of a request. A client
+        that several conversations share (subagents, threads) needs the function.
 
         If the function returns None, or cannot open a session because the store or the settings fail, the request is
         sent unchanged.
@@ -62,7 +63,7 @@ class CompactionMiddleware(anthropic.Middleware):
         self._session_of = opener(session)
 
     def handle(self, request: APIRequest, call_next: CallNext) -> APIResponse[Any]:
-        """Send one attempt of a synchronous client."""
+        """Send a request of a synchronous client with compacted messages; if it is too long, once more, shorter."""
         exchange = self._exchange(request)
         if exchange is None:
             return call_next(request)
@@ -77,7 +78,7 @@ class CompactionMiddleware(anthropic.Middleware):
         return response
 
     async def handle_async(self, request: APIRequest, call_next: AsyncCallNext) -> AsyncAPIResponse[Any]:
-        """Send one attempt of an asynchronous client; the session works in a thread."""
+        """Do the same as `handle` for an asynchronous client; the session works in a thread."""
         exchange = self._exchange(request)
         if exchange is None:
             return await call_next(request)
@@ -94,24 +95,24 @@ class CompactionMiddleware(anthropic.Middleware):
     def _exchange(self, request: APIRequest) -> _Exchange | None:
         """Return the exchange that begins with `request`; None if the request is to be sent unchanged."""
         body = request.json
-        is_ours = request.method.lower() == "post" and request.url.split("?")[0] == "/v1/messages"
-        if not is_ours or not isinstance(body, dict) or not isinstance(body.get("messages"), list):
+        is_of_messages = request.method.lower() == "post" and request.url.split("?")[0] == "/v1/messages"
+        if not is_of_messages or not isinstance(body, dict) or not isinstance(body.get("messages"), list):
             return None
         if body.get("compaction"):
             return None  # because the server compacts now, and needs the caller's own history for that
         if body.get("thread") and _THREAD_HELPER not in str(request.headers.get(_HELPER_HEADER, "")):
             return None  # because the body lacks a part of the conversation, which only the caller could add
         session = self._session_of(body)
-        return None if session is None else _Exchange(session, request, _whole(request, body))
+        return None if session is None else _Exchange(session, request, _without_thread(request, body))
 
 
 _HELPER_HEADER, _THREAD_HELPER = "x-stainless-helper", "message-thread"
-"""Header, and its value in requests for a stored thread whose whole history the SDK has too."""
+"""Header of the SDK, and its value in requests for a stored thread of which the SDK itself has all messages."""
 
 
-def _whole(request: APIRequest, body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return `body` without its request to store the conversation as a thread. If it contains only the newest messages
-    of a thread, raise the API's error for an unknown thread, after which the SDK sends all of them."""
+def _without_thread(request: APIRequest, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return `body` without the field ``thread``, which asks the provider to store the conversation. If it contains
+    only the newest messages of a thread, raise the API's error for an unknown thread, after which the SDK sends all."""
     thread = body.get("thread")
     if isinstance(thread, Mapping) and thread.get("type") == "continue":
         sent = httpx2.Request(request.method, f"https://api.anthropic.com{request.url}")
@@ -125,7 +126,7 @@ def _whole(request: APIRequest, body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass
 class _Exchange:
-    """One attempt at a request in a session."""
+    """Request of the client with its one or two attempts: compacted, and shorter if that was still too long."""
 
     session: Session
     request: APIRequest
@@ -133,11 +134,11 @@ class _Exchange:
     """Body of the request with the caller's own messages."""
     sent: Mapping[str, Any] = field(default_factory=dict)
     """Body that was sent last."""
-    is_again: bool = False
-    """True after the shorter request."""
+    is_second: bool = False
+    """True once the shorter request was made."""
 
     def first(self) -> APIRequest:
-        """Return the request with the prepared messages; unchanged if its messages are not valid."""
+        """Return the request with the messages that the session prepared; unchanged if its messages are not valid."""
         try:
             self.session.set_request(**fields_of_body(self.body), client_follows=True)
         except SettingsError as error:  # the provider's own error explains it better
@@ -146,12 +147,12 @@ class _Exchange:
         return self._with(self.session.prepare(self.body["messages"]))
 
     def is_whole(self, response: _AnyResponse) -> bool:
-        """Return True if the answer is complete, not a stream."""
+        """Return True if `response` contains the complete answer, and is not a stream."""
         return response.is_closed and not self.request.stream
 
     def second(self, response: _AnyResponse, answer: object) -> APIRequest | None:
-        """Report the provider's response to the session, and return a shorter request if the first was too long; None
-        if it was not, or if this is the second response already. `answer`: the content of a complete response."""
+        """Report the provider's response to the session, and return a shorter request if the first was too long. Return
+        None if it was not, or if this is the second response already. `answer`: the content of a complete response."""
         http, too_long = response.http_response, answer
         if http.is_success:
             headers = {name: value for name, value in self.request.headers.items() if isinstance(value, str)}
@@ -159,14 +160,14 @@ class _Exchange:
             self.session.observe(answer)
         else:
             too_long = anthropic.APIStatusError(http.text, response=http, body=http.text)
-        if self.is_again or (http.is_success and stop_reason_of(answer) != WINDOW_EXCEEDED):
+        if self.is_second or (http.is_success and stop_reason_of(answer) != WINDOW_EXCEEDED):
             return None
-        self.is_again = True
+        self.is_second = True
         shorter = self.session.recover(self.body["messages"], too_long)
         return None if shorter is None else self._with(shorter)
 
     def _with(self, messages: list[Any]) -> APIRequest:
-        """Return the request with these messages, and remember its body as sent."""
+        """Return the request with these `messages`, and note its body as the one that was sent last."""
         changed = copy(self.request)  # APIRequest.copy would first deep-copy the whole conversation
         self.sent = {**self.body, "messages": messages}
         changed.options = changed.options.model_copy(update={"json_data": self.sent})
@@ -175,23 +176,23 @@ class _Exchange:
         return changed
 
 
-def _listening(stream_class: type[Any], hear: Callable[[object], None]) -> type[Any]:
-    """Return a subclass of `stream_class` (``Stream[…]`` or ``AsyncStream[…]``) that calls `hear` with the message at
-    the start of the stream and with the changes at its end. The events stay unchanged; none is read ahead."""
+def _listening(stream_class: type[Any], observe: Callable[[object], None]) -> type[Any]:
+    """Return a subclass of the SDK's `stream_class` (``Stream[…]``, ``AsyncStream[…]``) that also passes the events
+    with token counts, at start and end, to `observe`. All events stay unchanged, and none is read ahead."""
     plain = get_origin(stream_class) or stream_class
 
-    def heard(event: Any) -> Any:
+    def observed(event: Any) -> Any:
         kind = getattr(event, "type", "")
         if kind in ("message_start", "message_delta"):
-            hear(event.message if kind == "message_start" else event.delta)
+            observe(event.message if kind == "message_start" else event.delta)
         return event
 
     def events(stream: Any) -> Iterator[Any]:
-        yield from map(heard, plain.__stream__(stream))
+        yield from map(observed, plain.__stream__(stream))
 
     async def async_events(stream: Any) -> AsyncIterator[Any]:
         async for event in plain.__stream__(stream):
-            yield heard(event)
+            yield observed(event)
 
     chosen = async_events if issubclass(plain, anthropic.AsyncStream) else events
     return types.new_class(

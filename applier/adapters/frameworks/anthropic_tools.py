@@ -1,4 +1,4 @@
-"""The agent's context tools in the form that the anthropic SDK's tool runner takes.
+"""Tools by which an agent restores and searches removed turns, in the form of the anthropic SDK's tool runner.
 
 ::
 
@@ -23,12 +23,13 @@ __all__ = ["agent_tools", "async_agent_tools"]
 
 
 def agent_tools(session: Session) -> list[BetaFunctionTool[Any]]:
-    """Return the tools of `AGENT_TOOLS` for ``Anthropic().beta.messages.tool_runner``."""
+    """Return the tools by which the model looks into the removed parts of `session`, for the tool runner of
+    ``Anthropic``."""
     return [anthropic.beta_tool(_caller(session, tool["name"]), **tool) for tool in AGENT_TOOLS]
 
 
 def async_agent_tools(session: Session) -> list[BetaAsyncFunctionTool[Any]]:
-    """Return the same tools for ``AsyncAnthropic``; the store is read in a worker thread."""
+    """Return the same tools as `agent_tools` for ``AsyncAnthropic``; the store is read in a worker thread."""
 
     def in_thread(call: Callable[..., Any]) -> Callable[..., Any]:
         async def call_in_thread(**arguments: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Bridge between frameworks and sessions: finds the session of a request, and prepares a framework's messages.
+"""Shared by all frameworks: finds the session of a request, and converts messages to Anthropic's form and back.
 
-All frameworks use it. No function that prepares messages raises: a list that cannot be prepared is sent unchanged.
+No function that converts messages raises: a list that cannot be converted is sent unchanged, so the agent never fails.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ logger = logging.getLogger("applier.session")
 R = TypeVar("R")
 T = TypeVar("T")
 SessionOf = Callable[[R], "Session | None"]
-"""Function that returns the session of a request; None if the request is to be sent unchanged."""
+"""Function that takes a framework's request and returns its session; None if it is to be sent unchanged."""
 OPEN_SESSIONS = 200
 """Largest number of sessions in memory, where each keeps its whole history."""
 
 MAX_CHILDREN = 50
-"""Largest number of remembered subagents of one run; a forgotten one begins a new session."""
+"""Largest number of subagents of one run that are remembered; one that was forgotten begins a new session."""
 
 
 class OpenSessions:
-    """Sessions by name, each opened at its first use. Several threads may use it."""
+    """Sessions by name, each opened at its first use and closed if unused for long. Several threads may use it."""
 
     def __init__(self, open_session: Callable[[str], Session | None], limit: int = OPEN_SESSIONS) -> None:
         """Open sessions by `open_session`, which takes a name and may return None. At most `limit` are open: the one
@@ -48,47 +48,47 @@ class OpenSessions:
             example = "lambda name: Session(session_id=name)"
             raise SettingsError(f"expected a function such as {example}, found {type(open_session).__name__}")
         self._open, self._limit, self._lock = open_session, limit, threading.Lock()
-        self._named: dict[str, Session] = {}
+        self._by_name: dict[str, Session] = {}
         """Open sessions by name, the one unused for longest first."""
 
     def named(self, name: str) -> Session | None:
-        """Return the session with this name; None if `open_session` returns None.
+        """Return the session with this name, opened if need be; None if `open_session` returns None.
 
         Raises:
             StoreError: The session cannot be opened.
             SettingsError: `open_session` returned another object.
         """
         with self._lock:
-            session = self._named.pop(name, None) or self._open(name)
+            session = self._by_name.pop(name, None) or self._open(name)
             check_argument(f"session {name!r}", session, Session, "a Session, or None to leave it alone")
             if session is not None:
-                self._named[name] = session
-            while len(self._named) > self._limit:
-                self._named.pop(next(iter(self._named))).close()
+                self._by_name[name] = session
+            while len(self._by_name) > self._limit:
+                self._by_name.pop(next(iter(self._by_name))).close()
             return session
 
     def close(self) -> None:
-        """Close all; their histories are in the store."""
+        """Close all open sessions; their histories are in the store."""
         with self._lock:
-            while self._named:
-                self._named.popitem()[1].close()
+            while self._by_name:
+                self._by_name.popitem()[1].close()
 
 
 @dataclass
-class Member:
-    """One conversation of a family."""
+class RunConversation:
+    """Conversation of an agent or a subagent in a run, as of its newest request."""
 
     session: Session
-    messages: int = 0
+    message_count: int = 0
     """Number of messages in its newest request."""
-    seen: str = ""
-    """Digest of these messages."""
-    calls: frozenset[str] = frozenset()
-    """Ids of the calls in its newest answer."""
+    digest: str = ""
+    """Digest of these messages, by which the next request is recognised as its continuation."""
+    call_ids: frozenset[str] = frozenset()
+    """Ids of the tool calls in its newest answer."""
 
 
-class Family:
-    """The conversations of an agent and its subagents in one run, for frameworks that pass only messages.
+class RunConversations:
+    """Conversations of an agent and its subagents in one run, for frameworks that do not identify the agent.
 
     A conversation is recognised by its earlier messages. A list that continues no known conversation begins another
     one, with a session of its own. Several threads may use it.
@@ -99,39 +99,41 @@ class Family:
         is not a Session."""
         if not isinstance(session, Session):
             raise SettingsError(f"session: expected a Session, found {type(session).__name__}")
-        self._members, self._lock = [Member(session)], threading.Lock()
+        self._conversations, self._lock = [RunConversation(session)], threading.Lock()
 
-    def member(self, messages: Sequence[Message]) -> Member:
-        """Return the conversation that `messages` continue. If they continue several, return the longest of these; if
-        none, a new one."""
+    def find(self, messages: Sequence[Message]) -> RunConversation:
+        """Return the conversation that `messages` continue (the longest, if several), or a new one; note `messages` as
+        its newest request."""
         digests = map(message_digest, messages)
         # the digest of the first N messages, by N
-        seen = ["", *accumulate(digests, lambda one, other: sha256(f"{one}{other}".encode()).hexdigest())]
+        prefixes = ["", *accumulate(digests, lambda before, new: sha256(f"{before}{new}".encode()).hexdigest())]
         with self._lock:
-            known = [one for one in self._members if one.messages < len(seen) and seen[one.messages] == one.seen]
-            member = max(known, key=lambda one: one.messages, default=None) or self._new()
-            member.messages, member.seen = len(messages), seen[-1]
-            return member
+            shorter = (one for one in self._conversations if one.message_count < len(prefixes))
+            continued = [one for one in shorter if prefixes[one.message_count] == one.digest]
+            found = max(continued, key=lambda one: one.message_count, default=None) or self._add()
+            found.message_count, found.digest = len(messages), prefixes[-1]
+            return found
 
-    def caller(self, call_id: str) -> Session:
-        """Return the session of the agent that made the call `call_id`; the first session if none did."""
+    def session_of_call(self, call_id: str) -> Session:
+        """Return the session of the agent that made the tool call `call_id`; the first session if none did."""
         with self._lock:
-            return next((one.session for one in self._members if call_id in one.calls), self._members[0].session)
+            callers = (one.session for one in self._conversations if call_id in one.call_ids)
+            return next(callers, self._conversations[0].session)
 
-    def _new(self) -> Member:
-        """Return a new conversation with a child of the first session. Over the limit, close the oldest children."""
-        first, *children = self._members
-        member = Member(first.session.child(""))
-        for old in children[: len(children) + 1 - MAX_CHILDREN]:
-            self._members.remove(old)
-            old.session.close()
-        self._members.append(member)
-        return member
+    def _add(self) -> RunConversation:
+        """Add a conversation with a child of the first session. Close the oldest children if there are too many."""
+        first, *children = self._conversations
+        conversation = RunConversation(first.session.child(""))
+        for oldest in children[: len(children) + 1 - MAX_CHILDREN]:
+            self._conversations.remove(oldest)
+            oldest.session.close()
+        self._conversations.append(conversation)
+        return conversation
 
 
 def opener(session: Session | SessionOf[R]) -> SessionOf[R]:
-    """Return a function from a request to its session. `session`: the session of all requests, or such a function
-    itself. If a session cannot be opened, the returned function logs this once and returns None.
+    """Return a function that takes a request and returns its session. `session`: the session of all requests, or such a
+    function itself. If a session cannot be opened, the returned function logs this once and returns None.
 
     Raises:
         SettingsError: `session` is neither a Session nor a function.
@@ -150,46 +152,45 @@ def opener(session: Session | SessionOf[R]) -> SessionOf[R]:
         try:
             return session(request)
         except (StoreError, SettingsError) as error:
-            _say_once(f"no session could be opened, requests go out as they came: {error}")
+            _warn_once(f"no session could be opened, requests go out as they came: {error}")
             return None
 
     return opened
 
 
 @cache
-def _say_once(problem: str) -> None:
+def _warn_once(problem: str) -> None:
     logger.warning(problem)
 
 
-def through(
+def apply_to_plain(
     act: Callable[[list[Message]], list[Message] | None],
-    foreign: Sequence[T],
-    plain: Callable[[T], Message],
-    built: Callable[[Message], T],
+    messages: Sequence[T],
+    to_plain: Callable[[T], Message],
+    from_plain: Callable[[Message], T],
     split: Callable[[T], Iterable[T]] = lambda message: (message,),
 ) -> list[T] | None:
-    """Return the messages that `act` makes of `foreign`, the messages of a framework, in the framework's form.
+    """Convert a framework's `messages` to Anthropic's form, call `act` with them, and convert its result back.
 
-    `plain` converts a message of the framework to Anthropic's form, and `built` converts one back. A message that `act`
-    leaves unchanged stays the same object. `split` divides a message into pieces that are compacted independently.
-    Return None if `act` returns None. Also return None after any error, because a message that only its provider
-    understands must still reach it.
+    A message that `act` leaves unchanged stays the same object. `split` divides a message into pieces that are
+    compacted independently. Return None if `act` returns None, and after any error, so that the caller sends
+    `messages` unchanged: they may contain what only their provider understands.
     """
     try:
-        pieces = [list(split(message)) for message in foreign]
+        pieces = [list(split(message)) for message in messages]
         flat = [piece for group in pieces for piece in group]
-        forms = [plain(message) for message in flat]
-        view = act(forms)
-        return None if view is None else _joined(_matched(view, forms, flat, built), foreign, pieces)
+        plain = [to_plain(piece) for piece in flat]
+        view = act(plain)
+        return None if view is None else _joined(_converted_back(view, plain, flat, from_plain), messages, pieces)
     except Exception as error:  # noqa: BLE001 - its text may quote the conversation
         logger.warning("the messages go out as they came: %s", type(error).__name__)
         return None
 
 
-def _joined(view: Sequence[T], foreign: Sequence[T], pieces: Sequence[Sequence[T]]) -> list[T]:
-    """Return `view` in which the pieces of a message are replaced by the whole message, where all of them follow each
-    other. `pieces`: those of each message in `foreign`."""
-    by_first = {id(group[0]): (group, message) for group, message in zip(pieces, foreign, strict=True)}
+def _joined(view: Sequence[T], messages: Sequence[T], pieces: Sequence[Sequence[T]]) -> list[T]:
+    """Return `view` with the whole message in place of its pieces, wherever all of them follow each other. `pieces`:
+    the pieces of each of `messages`."""
+    by_first = {id(group[0]): (group, message) for group, message in zip(pieces, messages, strict=True)}
     joined, at = list[T](), 0
     while at < len(view):
         group, message = by_first.get(id(view[at]), ((view[at],), view[at]))
@@ -199,24 +200,24 @@ def _joined(view: Sequence[T], foreign: Sequence[T], pieces: Sequence[Sequence[T
     return joined
 
 
-def _matched(
-    view: Sequence[Message], forms: Sequence[Message], foreign: Sequence[T], built: Callable[[Message], T]
+def _converted_back(
+    view: Sequence[Message], plain: Sequence[Message], originals: Sequence[T], from_plain: Callable[[Message], T]
 ) -> list[T]:
-    """Return the messages of `view` in the framework's form. `forms`: the plain form of each message in `foreign`. A
-    message of `view` that equals one of these becomes the original; others are made by `built`. If several are equal,
-    the newest are used first, in their order."""
-    originals = defaultdict[str, list[T]](list)
-    for form, original in zip(forms, foreign, strict=True):
-        originals[message_digest(form)].append(original)
-    matched = list[T]()
+    """Return the messages of `view` in the framework's form. A message that equals one of `plain` becomes the one of
+    `originals` from which that was converted; others are converted by `from_plain`. Among equal originals the newest
+    are used, in their order."""
+    by_digest = defaultdict[str, list[T]](list)
+    for message, original in zip(plain, originals, strict=True):
+        by_digest[message_digest(message)].append(original)
+    converted = list[T]()
     for message in reversed(view):
-        equal = originals.get(message_digest(message))
-        matched.append(equal.pop() if equal else built(message))
-    return matched[::-1]
+        equal = by_digest.get(message_digest(message))
+        converted.append(equal.pop() if equal else from_plain(message))
+    return converted[::-1]
 
 
-def grouped(foreign: Sequence[T], kind: Callable[[T], object]) -> list[list[T]]:
-    """Return `foreign` in groups, each of which makes one message. Neighbours for which `kind` returns the same true
-    value form a group; a message for which it returns a false one is alone."""
-    runs = groupby(foreign, kind)
-    return [group for key, run in runs for group in ([list(run)] if key else ([one] for one in run))]
+def grouped(messages: Sequence[T], kind: Callable[[T], object]) -> list[list[T]]:
+    """Return `messages` in groups that become one Anthropic message each, such as all results of parallel calls.
+    Neighbours for which `kind` returns the same true value form a group; others are alone in theirs."""
+    runs = groupby(messages, kind)
+    return [group for key, run in runs for group in ([list(run)] if key else ([message] for message in run))]

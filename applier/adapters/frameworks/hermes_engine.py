@@ -1,12 +1,12 @@
-"""Context engine for Hermes Agent: it compacts the conversations and answers the agent's tools.
+"""Context engine for Hermes Agent: compacts its conversations, and answers its tools that restore and search turns.
 
 Hermes finds the engine if both packages are installed; its ``config.yaml`` turns it on::
 
     plugins: {enabled: [compactor]}
     context: {engine: compactor}
 
-Hermes asks for a compaction when its prompt reaches `threshold_tokens`. The view replaces Hermes' own list; after any
-failure the list stays unchanged.
+Hermes asks for a compaction when its prompt reaches `threshold_tokens`. The compacted list replaces Hermes' own; after
+any failure the list stays unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from agent.context_engine import ContextEngine
 
 from applier.adapters.agent_tools import AGENT_TOOLS, LOOK_UP_TOOLS, answer_call
-from applier.adapters.frameworks.bridge import grouped, through
+from applier.adapters.frameworks.bridge import apply_to_plain, grouped
 from applier.adapters.transcripts.openai_chat import from_openai, leading_system, strip_openai, to_openai
 from applier.session import Session
 from applier.settings import load_settings
@@ -29,46 +29,47 @@ from planner.reading.messages import Message, readable_text
 
 logger = logging.getLogger("applier.session")
 
-_ASKED_AGAIN = 1.05
-"""Growth of the prompt, as a factor, after which a compaction without result is tried again."""
+_RETRY_GROWTH = 1.05
+"""Factor by which the prompt must grow before a compaction that saved nothing is tried again."""
 
 
 class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overrides
-    """Engine for one agent's conversation, in a session with the name of Hermes' session."""
+    """Context engine of one Hermes agent: Hermes calls its methods to compact the conversation."""
 
     def __init__(self) -> None:
-        """Read the settings of the environment; no store is opened yet."""
+        """Begin without a session; no store is opened yet."""
         self._id, self._model, self.compression_count = "", "", 0
         self._session: Session | None = None
-        self._not_below = 0
+        self._retry_tokens = 0
+        """Size of the prompt below which a compaction that saved nothing is not tried again; 0 if none failed."""
 
     def __deepcopy__(self, _memo: object) -> CompactorEngine:
-        """Return an engine for another agent, with a session of its own."""
+        """Return a new engine, because Hermes copies the engine for another agent, which needs its own session."""
         return CompactorEngine()
 
     @property
     def name(self) -> str:
-        """Name in ``context.engine``."""
+        """Name of the engine in Hermes' setting ``context.engine``."""
         return "compactor"
 
     def update_model(self, model: str, context_length: int, *more: Any, **others: Any) -> None:
-        """Use this model, and `context_length` as its window. The session is opened again at its next use."""
+        """Use this model, with `context_length` tokens as its window. The session is opened again at its next use."""
         super().update_model(model, context_length, *more, **others)
         share = load_settings().compact_at_ratio or self.threshold_percent
         self.threshold_tokens, self._model = int(context_length * share), model
         self._close()
 
     def update_from_response(self, usage: dict[str, Any]) -> None:
-        """Use the provider's token count."""
+        """Store the provider's token counts of the last request, by which Hermes decides when to compact."""
         self.last_prompt_tokens = usage.get("prompt_tokens") or 0
         self.last_completion_tokens = usage.get("completion_tokens") or 0
         self.last_total_tokens = usage.get("total_tokens") or 0
 
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
-        """Return True if the prompt reaches the threshold; after a compaction without result, only once it has
-        grown."""
+        """Return True if the prompt reaches the threshold; after a compaction that saved nothing, only once the prompt
+        has grown. `prompt_tokens`: size of the prompt; None for that of the last request."""
         tokens = self.last_prompt_tokens if prompt_tokens is None else prompt_tokens
-        return tokens >= max(self.threshold_tokens, self._not_below)
+        return tokens >= max(self.threshold_tokens, self._retry_tokens)
 
     def compress(
         self,
@@ -86,9 +87,9 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
             logger.warning("the messages stay as they are: %s", type(error).__name__)
             view = None
         if view is None:
-            self._not_below = int((current_tokens or self.last_prompt_tokens) * _ASKED_AGAIN)
+            self._retry_tokens = int((current_tokens or self.last_prompt_tokens) * _RETRY_GROWTH)
             return messages
-        self.compression_count, self._not_below = self.compression_count + 1, 0
+        self.compression_count, self._retry_tokens = self.compression_count + 1, 0
         return view
 
     def on_session_start(self, session_id: str, **kwargs: Any) -> None:
@@ -105,11 +106,12 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
     def on_session_reset(self) -> None:
         """Close the session, because another conversation begins."""
         super().on_session_reset()
-        self._not_below = 0
+        self._retry_tokens = 0
         self._close()
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
-        """Return ``restore_context`` and ``search_context``."""
+        """Return the definitions of the tools ``restore_context`` and ``search_context``, by which the agent looks up
+        removed turns."""
         return [
             {"name": tool["name"], "description": tool["description"], "parameters": tool["input_schema"]}
             for tool in AGENT_TOOLS
@@ -117,7 +119,7 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
         ]
 
     def handle_tool_call(self, name: str, args: dict[str, Any], **kwargs: Any) -> str:
-        """Return the answer of one of the tools, as JSON."""
+        """Answer the agent's call of one of these tools, as JSON: ``{"content": …}`` or ``{"error": …}``."""
         try:
             session = self._opened()
             _through(session.prepare, kwargs.get("messages") or [])
@@ -150,13 +152,15 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
 
 
 def _through(act: Any, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
-    """Return the messages that `act` makes of `messages`, as `bridge.through` does. System messages in front stay."""
+    """Return what `act` makes of Hermes' `messages`, as `apply_to_plain` does. System messages in front stay."""
     lead = leading_system(messages)
     groups = grouped(messages[lead:], lambda message: message["role"] == "tool")
-    view = through(act, groups, lambda group: strip_openai(from_openai(group))[0], lambda one: to_openai([one]))
+    view = apply_to_plain(
+        act, groups, lambda group: strip_openai(from_openai(group))[0], lambda message: to_openai([message])
+    )
     return None if view is None else [*messages[:lead], *chain.from_iterable(view)]
 
 
 def register(context: Any) -> None:
-    """Register the engine; Hermes calls this if its ``config.yaml`` enables the plugin."""
+    """Register the engine in Hermes, which calls this function if its ``config.yaml`` enables the plugin."""
     context.register_context_engine(CompactorEngine())

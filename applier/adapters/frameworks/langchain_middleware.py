@@ -1,4 +1,4 @@
-"""LangChain agents and LangGraph graphs: a session prepares the messages of each model call.
+"""Compacts the messages of LangChain agents and LangGraph graphs before each call of the model, through a session.
 
 ::
 
@@ -40,7 +40,7 @@ from langgraph.config import get_config
 from pydantic_core import to_jsonable_python
 
 from applier.adapters.agent_tools import AGENT_TOOLS, Answer, answer_call
-from applier.adapters.frameworks.bridge import OPEN_SESSIONS, OpenSessions, SessionOf, grouped, opener, through
+from applier.adapters.frameworks.bridge import OPEN_SESSIONS, OpenSessions, SessionOf, apply_to_plain, grouped, opener
 from applier.adapters.transcripts.openai_chat import from_openai, strip_openai, to_openai
 from applier.adapters.transcripts.transcript import carried_by, opaque_block
 from applier.session import Session
@@ -52,35 +52,36 @@ __all__ = ["LangChainCompaction", "ThreadSessions", "context_tools", "pre_model_
 
 
 class _Place(NamedTuple):
-    """Place in a graph where an agent runs."""
+    """Place in a LangGraph graph where an agent runs, by which its session is found."""
 
     thread: str
-    """Id of its thread; empty if it is unknown."""
+    """Id of the thread (conversation); empty if it is unknown."""
     namespace: str
-    """Namespace of its checkpoints: the tasks that it runs in, from the outermost on."""
+    """Namespace of the agent's checkpoints, which names the tasks that it runs in: ``tools:4f1c|tools:9a0e``."""
 
 
 @dataclass(frozen=True)
 class _Agent:
-    """Agent of a thread, as of its newest call."""
+    """Agent or subagent of a thread, as of its newest call of the model."""
 
     session: str
     """Name of its session."""
     role: str
-    """Its namespace without the ids of tasks."""
-    messages: int
+    """Its namespace without the ids of tasks: ``tools|tools``."""
+    message_count: int
     """Number of messages in the call."""
-    last: Any
+    last_message: Any
     """Last of these messages."""
 
     def is_continued_by(self, messages: Sequence[Any]) -> bool:
-        """Return True if `messages` probably begin with those of the newest call: only the last of these is
-        compared."""
-        return 0 < self.messages <= len(messages) and messages[self.messages - 1] == self.last
+        """Return True if `messages` probably begin with those of the newest call. Only the last of these is compared,
+        to save time."""
+        return 0 < self.message_count <= len(messages) and messages[self.message_count - 1] == self.last_message
 
 
 class ThreadSessions:
-    """Sessions of a graph's agents, by thread and subagent. Pass it in place of a function that returns a session.
+    """Sessions of the agents and subagents of a graph with several threads. Pass it in place of a function that returns
+    a session.
 
     ::
 
@@ -93,14 +94,14 @@ class ThreadSessions:
     """
 
     def __init__(self, open_session: Callable[[str], Session | None], limit: int = OPEN_SESSIONS) -> None:
-        """Open sessions by `open_session`, which takes a name; at most `limit` are open at once. Raise SettingsError if
-        `open_session` is not a function."""
+        """Open sessions by the function `open_session`, which takes a name; at most `limit` are open at once. Raise
+        SettingsError if it is not a function."""
         self._sessions, self._limit, self._lock = OpenSessions(open_session, limit), limit, threading.Lock()
         self._agents: dict[_Place, _Agent] = {}
-        """Agents by their place, the one unused for longest first."""
+        """Agents by the place where they ran last, the one unused for longest first."""
 
     def __call__(self, request: Any) -> Session | None:
-        """Return the session of `request`, which is a model request, a tool's runtime, or a graph's state."""
+        """Return the session of the agent that makes `request`: a model request, a tool's runtime, a graph's state."""
         messages = _messages(request)
         place = _place(messages)
         return self._sessions.named(self._agent(place, messages).session) if place.thread else None
@@ -110,7 +111,7 @@ class ThreadSessions:
         self._sessions.close()
 
     def _agent(self, place: _Place, messages: Sequence[Any]) -> _Agent:
-        """Return the agent that calls at `place` with `messages`, and remember it as the one used last."""
+        """Return the agent that calls the model at `place` with `messages`, and note this call."""
         role = "|".join(part.split(":")[0] for part in place.namespace.split("|"))
         with self._lock:
             earlier = self._agents.pop(place, None) or self._pop_continued(place.thread, role, messages)
@@ -122,7 +123,8 @@ class ThreadSessions:
             return agent
 
     def _pop_continued(self, thread: str, role: str, messages: Sequence[Any]) -> _Agent | None:
-        """Remove and return the newest agent of another task of `thread` with this role that `messages` continue."""
+        """Find the subagent that runs again in a new task of `thread`: it has this `role`, and `messages` continue its
+        own. Remove it from the known agents and return it; None if there is none."""
         for place, agent in reversed(self._agents.items()):
             if place.thread == thread and agent.role == role and agent.is_continued_by(messages):
                 return self._agents.pop(place)
@@ -130,15 +132,15 @@ class ThreadSessions:
 
 
 def _messages(request: Any) -> Sequence[Any]:
-    """Return the messages in the state of `request`; empty if there are none."""
+    """Return the messages in the state of a request to an agent or a tool; empty if it has none."""
     state = getattr(request, "state", request)
     messages = state.get("messages") if isinstance(state, Mapping) else getattr(state, "messages", None)
     return messages if isinstance(messages, list) else []
 
 
 def _place(messages: Sequence[Any]) -> _Place:
-    """Return the place of the agent that runs now. In a run without a thread, the id of the first of `messages` names
-    it.
+    """Return the place of the agent that runs now, from LangGraph's configuration. In a run without a thread, the id of
+    the first message takes the place of the thread's.
 
     LangGraph's ``tools:4f1c|model:9a0e`` is the node of a model in an agent that runs in the task ``tools:4f1c``.
     """
@@ -152,7 +154,7 @@ def _place(messages: Sequence[Any]) -> _Place:
 
 
 def context_tools(session: Session | SessionOf[Any]) -> list[BaseTool]:
-    """Return the tools of `AGENT_TOOLS` for an agent or a `ToolNode`.
+    """Return the tools by which an agent restores and searches removed turns, for an agent or a `ToolNode`.
 
     `session`: the session of one conversation, or a function that returns the session for a tool's runtime.
     """
@@ -180,7 +182,8 @@ AsyncCall = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
 
 
 class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
-    """Compaction as agent middleware; a prompt that is too long is sent once more, shorter.
+    """Middleware that compacts an agent's messages before each call of the model. If the provider still refuses a
+    prompt as too long, it is sent once more, shorter.
 
     An agent with tools also gets those of `context_tools`; an agent without tools gets none.
     """
@@ -189,7 +192,7 @@ class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
     """Name of the middleware that this one replaces: deepagents uses it instead of its own, in subagents too."""
 
     def __init__(self, session: Session | SessionOf[Any]) -> None:
-        """Compact `session`: one conversation, or a function that returns the session of a request.
+        """Compact by `session`: the session of one conversation, or a function that returns the session of a request.
 
         Raises:
             SettingsError: `session` is neither a Session nor a function.
@@ -199,7 +202,7 @@ class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
         self.tools = context_tools(self._session_of)
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Call) -> ModelResponse[Any]:
-        """Make one call of the model."""
+        """Make one call of the model with compacted messages."""
         session, request = self._opened(request)
         if session is None:
             return handler(request)
@@ -210,7 +213,8 @@ class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
         return _observed(session, handler(shorter))
 
     async def awrap_model_call(self, request: ModelRequest[Any], handler: AsyncCall) -> ModelResponse[Any]:
-        """Make one call of the model for an asynchronous agent; the session works in a thread."""
+        """Make one call of the model with compacted messages, for an asynchronous agent. The session works in a thread,
+        so that others need not wait."""
         session, request = self._opened(request)
         if session is None:
             return await handler(request)
@@ -221,16 +225,16 @@ class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
         return _observed(session, await handler(shorter))
 
     def _opened(self, request: ModelRequest[Any]) -> tuple[Session | None, ModelRequest[Any]]:
-        """Return the session of `request`, and the request with the tools that the model may call: ours are left out if
-        there is no session, or if the agent has no other tools."""
+        """Return the session of `request`, and the request with the tools that the model may call. `context_tools` are
+        removed if there is no session, or if the agent has no other tools."""
         session = self._session_of(request)
-        others = [tool for tool in request.tools if not any(tool is own for own in self.tools)]
+        others = [tool for tool in request.tools if not any(tool is context_tool for context_tool in self.tools)]
         is_offered = session is not None and others
         return session, request if is_offered else request.override(tools=others)
 
 
 def pre_model_hook(session: Session | SessionOf[Any]) -> Callable[[Any], dict[str, list[AnyMessage]]]:
-    """Return a LangGraph node that passes the prepared messages to the model as ``llm_input_messages``.
+    """Return a node for LangGraph that passes compacted messages to the model as ``llm_input_messages``.
 
     `session`: the session of one conversation, or a function that returns the session for a graph's state.
     """
@@ -244,7 +248,7 @@ def pre_model_hook(session: Session | SessionOf[Any]) -> Callable[[Any], dict[st
 
 
 def _prepared(session: Session, request: ModelRequest[Any]) -> ModelRequest[Any]:
-    """Report the settings of `request` to the session, and return it with the prepared messages."""
+    """Return `request` with the messages that the session prepared, after passing it the request's model and tools."""
     system, settings, model = request.system_message, dict(request.model_settings or {}), request.model
     thinking = settings.get("thinking") or getattr(model, "thinking", None)
     body = {
@@ -259,7 +263,7 @@ def _prepared(session: Session, request: ModelRequest[Any]) -> ModelRequest[Any]
 
 
 def _shorter(session: Session, request: ModelRequest[Any], error: Exception) -> ModelRequest[Any]:
-    """Return a shorter request after `error`, or raise `error` if there is none."""
+    """Return a shorter request after the provider's `error` about the length; raise `error` if there is none."""
     shorter = _through(lambda plain: session.recover(plain, error), request.messages)
     if shorter is None:
         raise error
@@ -274,7 +278,7 @@ def _tool(tool: Any) -> Mapping[str, Any]:
 
 
 def _observed(session: Session, response: ModelResponse[Any]) -> ModelResponse[Any]:
-    """Report the token count of `response` to the session, and return `response`."""
+    """Report the provider's token count in `response` to the session, and return `response`."""
     for message in response.result:
         if isinstance(message, AIMessage) and message.usage_metadata:
             session.observe({"input_tokens": message.usage_metadata["input_tokens"]})
@@ -284,12 +288,12 @@ def _observed(session: Session, response: ModelResponse[Any]) -> ModelResponse[A
 def _through(
     act: Callable[[list[Message]], list[Message] | None], messages: Sequence[AnyMessage]
 ) -> list[AnyMessage] | None:
-    """Return the messages that `act` makes of `messages`, as `bridge.through` does. System messages in front stay
+    """Return what `act` makes of LangChain's `messages`, as `apply_to_plain` does. System messages in front stay
     unchanged; later ones are part of the conversation."""
     lead = next((at for at, message in enumerate(messages) if not isinstance(message, SystemMessage)), len(messages))
     # neighbouring results answer parallel calls, and the API wants them in one message
     groups = grouped(messages[lead:], lambda message: isinstance(message, ToolMessage))
-    view = through(act, groups, _plain, _built)
+    view = apply_to_plain(act, groups, _plain, _from_plain)
     return None if view is None else [*messages[:lead], *chain.from_iterable(view)]
 
 
@@ -298,8 +302,8 @@ _NO_SUCH_FORM = (ValueError, TypeError, KeyError, TranscriptError)
 
 
 def _plain(group: list[AnyMessage]) -> Message:
-    """Return `group`, one message or several results, as one Anthropic message. LangChain's own conversion is used if
-    it gives blocks of known types only; otherwise each block is converted alone, and unknown ones become opaque."""
+    """Return `group`, one LangChain message or several results, as one Anthropic message. LangChain's own conversion is
+    used if all blocks are known to it; otherwise each block is converted alone, and unknown ones are passed through."""
     if isinstance(group[0], SystemMessage):
         return {"role": "system", "content": group[0].text}
     try:
@@ -318,23 +322,24 @@ _KNOWN = frozenset(
     {"text", "image", "document", "image_url", "input_audio", "audio", "file", "search_result", "container_upload"}
     | {"thinking", "redacted_thinking", "refusal", "compaction", "tool_reference"}
 )
+"""Types of blocks that this package can compact or keep."""
 _KNOWN_FORMS = ("reasoning", "server_tool", "_call", "_use", "_result", "_output")
-"""Parts of the types of blocks for calls that a provider ran itself, for their results, and for reasoning."""
+"""Texts in further known types: of calls that a provider ran itself, of their results, and of reasoning."""
 
 
 def _is_known(block: Block) -> bool:
-    """Return True if the type of `block`, and those of the blocks in a result, are known."""
+    """Return True if this package knows the type of `block`, and of all blocks in it if it is a tool result."""
     inner = block.get("content") if block["type"] == "tool_result" else None
     has_known_type = block["type"] in _KNOWN or any(form in block["type"] for form in _KNOWN_FORMS)
     return has_known_type and (not isinstance(inner, list) or all(map(_is_known, inner)))
 
 
 def _by_block(group: list[AnyMessage]) -> Message:
-    """Return `group` as one message, each block converted alone. A message of an unknown class becomes opaque,
-    whole."""
+    """Return `group` as one Anthropic message, each block converted alone. A message of an unknown class becomes one
+    opaque block, which is passed through unchanged."""
     first = group[0]
     if isinstance(first, ToolMessage):
-        results = [one for one in group if isinstance(one, ToolMessage)]
+        results = [message for message in group if isinstance(message, ToolMessage)]
         return {"role": "user", "content": list(map(_result, results))}
     if isinstance(first, AIMessage):
         bare = first.model_copy(update={"content": ""})
@@ -361,7 +366,8 @@ def _blocks(content: str | list[Any]) -> list[Block]:
 
 
 def _block(item: Any) -> Sequence[Block]:
-    """Return `item` of a message's content as blocks; an item of an unknown type as one opaque block."""
+    """Return an item of a LangChain message's content as blocks; one of an unknown type as an opaque block, which is
+    passed through unchanged."""
     try:
         made = blocks(strip_openai(from_openai(convert_to_openai_messages([HumanMessage([item])])))[0])
     except _NO_SUCH_FORM:
@@ -372,8 +378,8 @@ def _block(item: Any) -> Sequence[Block]:
     return [opaque_block(str(kind), to_jsonable_python(item))]
 
 
-def _built(message: Message) -> list[AnyMessage]:
-    """Return a message of the view as LangChain's messages, with the original content in place of opaque blocks."""
+def _from_plain(message: Message) -> list[AnyMessage]:
+    """Return an Anthropic message as LangChain's messages, with the original content in place of opaque blocks."""
     if isinstance(message["content"], str):
         return cast(list[AnyMessage], convert_to_messages(to_openai([message])))
     built = list[Any]()
@@ -387,7 +393,7 @@ def _built(message: Message) -> list[AnyMessage]:
 
 
 def _restored(message: Any) -> Any:
-    """Return `message` with the original content instead of opaque blocks."""
+    """Return LangChain's `message` with the original content in place of opaque blocks."""
     if not isinstance(message.content, list):
         return message
     content = [

@@ -1,4 +1,4 @@
-"""OpenAI's Agents SDK: a session prepares the messages of each model call in a run.
+"""Compacts the messages of agents of OpenAI's Agents SDK before each call of the model, through a session.
 
 ::
 
@@ -22,7 +22,7 @@ from agents import FunctionTool, Handoff, Model, ModelProvider, ModelResponse, M
 from agents.tool_context import ToolContext
 
 from applier.adapters.agent_tools import AGENT_TOOLS, answer_call
-from applier.adapters.frameworks.bridge import Family, Member
+from applier.adapters.frameworks.bridge import RunConversation, RunConversations
 from applier.adapters.transcripts.openai_chat import arguments_as_object, plain_entry
 from applier.adapters.transcripts.responses import ReadItems, read_items, to_items
 from applier.session import Session
@@ -36,32 +36,33 @@ logger = logging.getLogger("applier.session")
 
 _ARGUMENTS = ("system_instructions", "input", "model_settings", "tools", "output_schema", "handoffs", "tracing")
 """Positional parameters of a model's methods, in order; all others are passed by keyword."""
-_OF_THE_MODEL = ("close", "get_retry_advice", "_cleanup_on_run_end", "_supports_default_prompt_cache_key")
-"""Other methods of a model that the SDK's runner calls; they are passed on to the wrapped model."""
+_PASSED_ON = ("close", "get_retry_advice", "_cleanup_on_run_end", "_supports_default_prompt_cache_key")
+"""Other methods of a model that the SDK's runner calls; they are taken from the wrapped model."""
 
 
 class CompactedModels(ModelProvider):
-    """Model provider for one conversation; a prompt that is too long is sent once more, shorter."""
+    """Model provider whose models compact the messages of a run before each call. If the provider still refuses a
+    prompt as too long, it is sent once more, shorter."""
 
     def __init__(self, session: Session, provider: ModelProvider | None = None) -> None:
-        """Prepare requests by `session`, and take models from `provider`; None for the SDK's default provider.
+        """Compact by `session`, and take models from `provider`; None for the SDK's default provider.
 
         Raises:
-            SettingsError: `session` is no session, or `provider` no provider.
+            SettingsError: `session` is not a Session, or `provider` is not a ModelProvider.
         """
         if provider is not None and not isinstance(provider, ModelProvider):
             wanted = "a ModelProvider (for a model object: CompactedModels(session).around(model))"
             raise SettingsError(f"provider: expected {wanted}, found {type(provider).__name__}")
-        self.family = Family(session)
+        self.conversations = RunConversations(session)
         self._provider = provider or MultiProvider()
 
     def get_model(self, model_name: str | None) -> Model:
-        """Return the provider's model with this name, wrapped in the session."""
+        """Return the provider's model with this name, with compaction before each call."""
         return self.around(self._provider.get_model(model_name))
 
     def around(self, model: Model) -> Model:
-        """Return `model` wrapped in the session, for an `Agent` whose model is an object."""
-        return _CompactedModel(model, self.family)
+        """Return `model` with compaction before each call, for an `Agent` that has a model object instead of a name."""
+        return _CompactedModel(model, self.conversations)
 
     async def aclose(self) -> None:
         """Close the provider; the session stays open."""
@@ -69,51 +70,51 @@ class CompactedModels(ModelProvider):
 
 
 class _CompactedModel(Model):
-    """Model whose prompts a session prepares."""
+    """Wrapper of a model that compacts the messages of each call."""
 
-    def __init__(self, model: Model, family: Family) -> None:
-        self._model, self._family = model, family
-        for name in _OF_THE_MODEL:
+    def __init__(self, model: Model, conversations: RunConversations) -> None:
+        self._model, self._conversations = model, conversations
+        for name in _PASSED_ON:
             if hasattr(model, name):
                 setattr(self, name, getattr(model, name))
 
     async def get_response(self, *values: Any, **named: Any) -> ModelResponse:
-        call = _Call(self._family, self._model, {**dict(zip(_ARGUMENTS, values, strict=False)), **named})
+        call = _Call(self._conversations, self._model, {**dict(zip(_ARGUMENTS, values, strict=False)), **named})
         request = await anyio.to_thread.run_sync(call.prepared)
         try:
             response = await self._model.get_response(**request)
         except Exception as error:  # noqa: BLE001 - raised again unless it is about the length
             request = await anyio.to_thread.run_sync(call.shorter, error)
             response = await self._model.get_response(**request)
-        call.answered(response.output, response.usage)
+        call.observe(response.output, response.usage)
         return response
 
     async def stream_response(self, *values: Any, **named: Any) -> AsyncIterator[Any]:
-        call = _Call(self._family, self._model, {**dict(zip(_ARGUMENTS, values, strict=False)), **named})
+        call = _Call(self._conversations, self._model, {**dict(zip(_ARGUMENTS, values, strict=False)), **named})
         has_begun = False
         request = await anyio.to_thread.run_sync(call.prepared)
         try:
             async for event in self._model.stream_response(**request):
                 has_begun = True
-                yield call.heard(event)
+                yield call.observed_event(event)
             return
         except Exception as error:
             if has_begun:
                 raise
             request = await anyio.to_thread.run_sync(call.shorter, error)
         async for event in self._model.stream_response(**request):
-            yield call.heard(event)
+            yield call.observed_event(event)
 
 
 class _Call:
-    """One request to a model: its prepared form, its shorter form, and its answer."""
+    """One call of a model: its request, compacted or shorter, and what its answer reports to the session."""
 
-    def __init__(self, family: Family, model: Model, request: dict[str, Any]) -> None:
-        self._family, self._model, self._request = family, model, request
-        self._member: Member | None = None
+    def __init__(self, conversations: RunConversations, model: Model, request: dict[str, Any]) -> None:
+        self._conversations, self._model, self._request = conversations, model, request
+        self._conversation: RunConversation | None = None
 
     def prepared(self) -> dict[str, Any]:
-        """Return the request with the prepared items; unchanged if the server has stored earlier ones."""
+        """Return the request with compacted items; unchanged if the server stores earlier items of the conversation."""
         if self._request.get("previous_response_id") or self._request.get("conversation_id"):
             return self._request
         items = self._request["input"]
@@ -122,42 +123,44 @@ class _Call:
         return self._with(self._session_prepared) or self._request
 
     def shorter(self, error: Exception) -> dict[str, Any]:
-        """Return a shorter request after `error`; raise `error` if there is none."""
-        member = self._member
-        request = None if member is None else self._with(lambda plain: member.session.recover(plain, error))
+        """Return a shorter request after the provider's `error` about the length; raise `error` if there is none."""
+        conversation = self._conversation
+        request = None if conversation is None else self._with(lambda plain: conversation.session.recover(plain, error))
         if request is None:
             raise error
         return request
 
-    def heard(self, event: Any) -> Any:
-        """Return `event` of a stream. The last event is also reported to the session."""
+    def observed_event(self, event: Any) -> Any:
+        """Return `event` of a stream unchanged, after reporting it to the session if it is the last one."""
         if event.type == "response.completed":
-            self.answered(event.response.output, event.response.usage)
+            self.observe(event.response.output, event.response.usage)
         return event
 
-    def answered(self, output: Sequence[Any], usage: Any) -> None:
-        """Report the provider's token count to the session, and remember the calls in the items `output`."""
-        if self._member is not None:
-            calls = (item.call_id for item in output if getattr(item, "type", "") == "function_call")
-            self._member.calls = frozenset(calls)
-            self._member.session.observe({"input_tokens": getattr(usage, "input_tokens", 0)})
+    def observe(self, output: Sequence[Any], usage: Any) -> None:
+        """Report the provider's token count to the session, and note the ids of the tool calls in the items `output`,
+        by which these tools find the session."""
+        if self._conversation is not None:
+            call_ids = (item.call_id for item in output if getattr(item, "type", "") == "function_call")
+            self._conversation.call_ids = frozenset(call_ids)
+            self._conversation.session.observe({"input_tokens": getattr(usage, "input_tokens", 0)})
 
     def _session_prepared(self, plain: list[Message]) -> list[Message]:
-        """Find the conversation of these messages, and return them as its session prepares them."""
-        self._member = self._family.member(plain)
+        """Find the conversation that these Anthropic messages continue, and return them compacted by its session."""
+        self._conversation = self._conversations.find(plain)
         settings, tools = self._request["model_settings"], self._request["tools"]
         body = {
             "model": str(getattr(self._model, "model", "")),
             "system": self._request["system_instructions"],
-            "tools": [*map(_definition, tools), *map(_handoff, self._request["handoffs"])],
+            "tools": [*map(_definition, tools), *map(_handoff_definition, self._request["handoffs"])],
             "max_tokens": settings.max_tokens,
         }
-        self._member.session.set_request(**fields_of_body(body))
-        return self._member.session.prepare(plain)
+        self._conversation.session.set_request(**fields_of_body(body))
+        return self._conversation.session.prepare(plain)
 
     def _with(self, act: Callable[[list[Message]], list[Message] | None]) -> dict[str, Any] | None:
-        """Return the request with the items that `act` makes of its own in Anthropic's form; None if there are none, or
-        `act` returns None. Also None after any error: items that only the provider understands must still reach it."""
+        """Convert the request's items to Anthropic messages, call `act` with them, and return the request with the
+        result as items. Return None if there are no messages, if `act` returns None, and after any error, so that the
+        caller sends the request unchanged."""
         try:
             read = read_items(list(map(plain_entry, self._request["input"])))
             view = act(read.messages) if read.messages else None
@@ -172,26 +175,27 @@ def _definition(tool: Tool) -> dict[str, Any]:
     return {"name": tool.name, "description": getattr(tool, "description", ""), "input_schema": schema}
 
 
-def _handoff(handoff: Handoff[Any, Any]) -> dict[str, Any]:
+def _handoff_definition(handoff: Handoff[Any, Any]) -> dict[str, Any]:
     name, description = handoff.tool_name, handoff.tool_description
     return {"name": name, "description": description, "input_schema": handoff.input_json_schema}
 
 
 async def _answer(context: ToolContext[Any], arguments: str) -> Any:
-    """Return the answer of one of our tools, from the conversation of the agent that called it."""
+    """Return the answer of one of the `CONTEXT_TOOLS`, from the conversation of the agent that called it."""
     models = getattr(context.run_config, "model_provider", None)
     if not isinstance(models, CompactedModels):
         return "nothing of this conversation was compacted"
-    session, asked = models.family.caller(context.tool_call_id), arguments_as_object(arguments)
+    session = models.conversations.session_of_call(context.tool_call_id)
     try:
-        answer = await anyio.to_thread.run_sync(answer_call, session, context.tool_name, asked)
+        values = arguments_as_object(arguments)
+        answer = await anyio.to_thread.run_sync(answer_call, session, context.tool_name, values)
     except CompactorError as error:
         return str(error)
-    return answer if isinstance(answer, str) else list(map(_shown, answer))
+    return answer if isinstance(answer, str) else list(map(_tool_output, answer))
 
 
-def _shown(block: Block) -> dict[str, Any]:
-    """Return a block in the form in which the SDK takes it from a tool."""
+def _tool_output(block: Block) -> dict[str, Any]:
+    """Return an Anthropic block in the form in which the SDK takes it from a tool."""
     (message,) = to_items(ReadItems(), [{"role": "user", "content": [block]}])
     (part,) = message["content"]
     return {**part, "type": part["type"].removeprefix("input_")}
@@ -201,4 +205,4 @@ CONTEXT_TOOLS: list[Tool] = [
     FunctionTool(tool["name"], tool["description"], tool["input_schema"], _answer, strict_json_schema=False)
     for tool in AGENT_TOOLS
 ]
-"""Tools of `AGENT_TOOLS` for the ``tools`` of agents that run in a session."""
+"""Tools by which an agent restores and searches removed turns, for its ``tools`` if it runs with `CompactedModels`."""

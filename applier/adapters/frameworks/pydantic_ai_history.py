@@ -1,4 +1,4 @@
-"""A capability for pydantic-ai agents: a session prepares the messages of each model request.
+"""Compacts the messages of pydantic-ai agents before each request to the model, through a session.
 
 ::
 
@@ -49,7 +49,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import ModelRequestContext
 from pydantic_core import to_jsonable_python
 
-from applier.adapters.frameworks.bridge import SessionOf, opener, through
+from applier.adapters.frameworks.bridge import SessionOf, apply_to_plain, opener
 from applier.adapters.transcripts.transcript import opaque_block
 from applier.session import Session
 from applier.session.request import fields_of_body
@@ -63,31 +63,32 @@ _TRIES = 2
 
 @dataclass
 class CompactedHistory(AbstractCapability[Any]):
-    """Compaction as a capability; a prompt that is too long is tried once more, shorter."""
+    """Capability of a pydantic-ai agent that compacts its messages before each request. If the provider still refuses a
+    prompt as too long, it is tried once more, shorter."""
 
     session: Session | SessionOf[RunContext[Any]]
     """Session of one conversation, or a function that returns the session of each run."""
-    _whole: Sequence[ModelMessage] = field(default=(), init=False, repr=False)
-    """Complete list from which the run's newest request was made."""
+    _uncompacted: Sequence[ModelMessage] = field(default=(), init=False, repr=False)
+    """All messages of the run's newest request, before they were compacted."""
 
     def __post_init__(self) -> None:
         """Check `session` now rather than in the first run."""
         self._session_of = opener(self.session)
 
     async def for_run(self, _ctx: RunContext[Any]) -> CompactedHistory:
-        """Return a copy for each run."""
+        """Return a copy for each run, because a run's messages are stored in it."""
         return copy(self)
 
     async def prepare_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Prepare each attempt at a request; the session works in a thread."""
-        self._whole = list(request_context.messages)
+        """Return the request with compacted messages; the session works in a thread."""
+        self._uncompacted = list(request_context.messages)
         session = self._session_of(ctx)
         if session is None:
             return request_context
         _describe(session, request_context)
-        view = await anyio.to_thread.run_sync(_through, session.prepare, self._whole)
+        view = await anyio.to_thread.run_sync(_through, session.prepare, self._uncompacted)
         return request_context if view is None else replace(request_context, messages=view)
 
     async def on_model_request_error(
@@ -97,7 +98,7 @@ class CompactedHistory(AbstractCapability[Any]):
         session = self._session_of(ctx) if request_context.attempt < _TRIES else None
         if session is not None:
             recover = partial(session.recover, error=error)
-            if await anyio.to_thread.run_sync(_through, recover, self._whole) is not None:
+            if await anyio.to_thread.run_sync(_through, recover, self._uncompacted) is not None:
                 raise RetryModelRequest from error
         raise error
 
@@ -105,31 +106,32 @@ class CompactedHistory(AbstractCapability[Any]):
 def _through(
     act: Callable[[list[Message]], list[Message] | None], messages: Sequence[ModelMessage]
 ) -> list[ModelMessage] | None:
-    """Return the messages that `act` makes of `messages`, as `bridge.through` does; None also if nothing changed.
-    Messages without content for the model, and system prompts, are not passed to `act`."""
-    sent = [message for message in messages if any(map(_speaks, message.parts))]
+    """Return what `act` makes of pydantic-ai's `messages`, as `apply_to_plain` does; None also if nothing changed.
+    System prompts, and messages without content for the model, are not passed to `act`."""
+    sent = [message for message in messages if any(map(_is_in_conversation, message.parts))]
     parts = cache(lambda: {to_json(block): part for message in sent for block, part in _pairs_of(message)})
-    view = through(act, sent, _plain_of, lambda message: _rebuilt(message, parts()), split=_pieces)
+    view = apply_to_plain(act, sent, _plain_of, lambda message: _rebuilt(message, parts()), split=_pieces)
     if view is None or (len(view) == len(sent) and all(map(is_, view, sent))):
         return None
     return _with_system(view, messages)
 
 
 def _pieces(message: ModelMessage) -> Iterator[ModelMessage]:
-    """Yield the pieces of a message that are compacted independently: a response whole; of a request the parts that can
-    be compacted, then those that must stay."""
+    """Split a request into the parts that can be compacted and those that must stay (of unknown kinds), so that the
+    latter do not protect the former. A response is yielded whole."""
     if not isinstance(message, ModelRequest):
         yield message
         return
     must_stay = [any(block["type"] == OPAQUE for block, _ in _pairs_of(ModelRequest([part]))) for part in message.parts]
     for staying in (False, True):
         parts = [part for part, stays in zip(message.parts, must_stay, strict=True) if stays is staying]
-        if any(map(_speaks, parts)):
+        if any(map(_is_in_conversation, parts)):
             yield message if len(parts) == len(message.parts) else replace(message, parts=parts)
 
 
 def _describe(session: Session, request: ModelRequestContext) -> None:
-    """Report to the session the tokens of the last prompt, cached ones included, and the settings of `request`."""
+    """Report to the session the provider's token count of the last prompt, and the model, system prompt and tools of
+    `request`."""
     messages = request.messages
     last = next((m for m in reversed(messages[-2:]) if isinstance(m, ModelResponse)), None)
     if last is not None and last.usage.input_tokens:
@@ -150,14 +152,14 @@ def _describe(session: Session, request: ModelRequestContext) -> None:
 
 
 def _with_system(view: list[ModelMessage], messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """Return `view` with the system prompts that its messages lack, and with the instructions of the newest request if
-    its last message is a new one. `messages`: the complete list. `view` is changed."""
+    """Add what a compaction must not remove to the compacted messages `view`, and return them: the system prompts of
+    `messages` (the complete list), and the instructions of the newest request, if the last message was made anew."""
     kept = {id(part) for message in view for part in message.parts}
-    lost = [p for m in messages for p in m.parts if isinstance(p, SystemPromptPart) and id(p) not in kept]
-    if lost and isinstance(view[0], ModelRequest):
-        view[0] = replace(view[0], parts=[*lost, *view[0].parts])
-    elif lost:
-        view.insert(0, ModelRequest(parts=lost))
+    missing = [p for m in messages for p in m.parts if isinstance(p, SystemPromptPart) and id(p) not in kept]
+    if missing and isinstance(view[0], ModelRequest):
+        view[0] = replace(view[0], parts=[*missing, *view[0].parts])
+    elif missing:
+        view.insert(0, ModelRequest(parts=missing))
     newest, last = messages[-1], view[-1]
     if isinstance(newest, ModelRequest) and isinstance(last, ModelRequest) and last is not newest:
         view[-1] = replace(newest, parts=last.parts)
@@ -165,26 +167,26 @@ def _with_system(view: list[ModelMessage], messages: Sequence[ModelMessage]) -> 
 
 
 def _plain_of(message: ModelMessage) -> Message:
-    """Return `message` as an Anthropic message. The API wants results in front of other content."""
+    """Return pydantic-ai's `message` as an Anthropic message, with tool results first, as the API demands."""
     content = [block for block, _ in _pairs_of(message)]
     if isinstance(message, ModelResponse):
         return {"role": "assistant", "content": content}
     return {"role": "user", "content": sorted(content, key=lambda block: block["type"] != "tool_result")}
 
 
-def _speaks(part: Any) -> bool:
-    """Return False for system prompts, which are outside the conversation, and for empty texts, which the API
-    refuses."""
+def _is_in_conversation(part: Any) -> bool:
+    """Return False for a system prompt, which is outside the conversation, and for an empty text, which the API
+    refuses; True for all other parts."""
     return not isinstance(part, SystemPromptPart) and (
         not isinstance(part, TextPart | UserPromptPart) or bool(part.content)
     )
 
 
 def _pairs_of(message: ModelMessage) -> Iterator[tuple[Block, Any]]:
-    """Yield the block and the part for each part of `message` that belongs to the conversation. A user prompt of
-    several pieces is yielded as one part for each piece."""
+    """Yield each part of `message` that belongs to the conversation, with its Anthropic block in front. A user prompt
+    of several pieces is yielded as one part for each piece."""
     unpaired = _unpaired(message)
-    for part in filter(_speaks, message.parts):
+    for part in filter(_is_in_conversation, message.parts):
         if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
             for piece in part.content:
                 yield _block(piece), replace(part, content=[piece])
@@ -195,10 +197,11 @@ def _pairs_of(message: ModelMessage) -> Iterator[tuple[Block, Any]]:
 
 
 _SEALED = "sealed by the provider"
+"""Text in place of a provider's compaction that only the provider can read."""
 
 
 def _unpaired(message: ModelMessage) -> set[str]:
-    """Return the ids of calls that the provider ran itself and whose call or result is missing in `message`."""
+    """Return the ids of tool calls by the provider itself that have only a call or only a result in `message`."""
     calls = {part.tool_call_id for part in message.parts if isinstance(part, NativeToolCallPart)}
     results = {part.tool_call_id for part in message.parts if isinstance(part, NativeToolReturnPart)}
     return calls ^ results
@@ -208,7 +211,8 @@ _Media = BinaryContent | ImageUrl | DocumentUrl | AudioUrl | VideoUrl | Uploaded
 
 
 def _block(part: Any) -> Block:
-    """Return a part, or a piece of a user prompt, as a block; a part of an unknown kind as an opaque block."""
+    """Return a part, or a piece of a user prompt, as an Anthropic block. A part of an unknown kind becomes an opaque
+    block, which is passed through unchanged."""
     if isinstance(part, str | TextPart | UserPromptPart | TextContent):
         text = part if isinstance(part, str) else part.content
         return {"type": "text", "text": text} if isinstance(text, str) else _opaque(part)
@@ -229,7 +233,7 @@ def _opaque(part: Any) -> Block:
 
 
 def _call_or_result(part: Any) -> Block:
-    """Return `part`, a call or a result of the client's tools or the provider's, as a block."""
+    """Return a tool call or tool result, of the client's tools or the provider's own, as an Anthropic block."""
     is_native = isinstance(part, NativeToolCallPart | NativeToolReturnPart)
     if is_native and _is_core_kind(part):
         return _opaque(part)
@@ -244,14 +248,14 @@ def _call_or_result(part: Any) -> Block:
 
 
 def _is_core_kind(part: Any) -> bool:
-    """Return True for a part of the framework's own tools, such as its tool search: later requests depend on it. A kind
-    that others declare has their name in front: ``inventory.lookup``."""
+    """Return True for a part of pydantic-ai's own tools, such as its tool search, which must stay because later
+    requests depend on it. A kind that others declare has their name in front: ``inventory.lookup``."""
     return bool(part.tool_kind) and "." not in part.tool_kind
 
 
 def _result_content(part: ToolReturnPart) -> str | list[Block]:
-    """Return the content of the result `part` as a text; as blocks if it contains media, or must stay. An opaque block
-    marks one that must stay."""
+    """Return the content of a tool result as a text, or as blocks if it contains media or must stay unchanged. In the
+    latter case an opaque block, which is never compacted, is added to protect it."""
     items = part.content if isinstance(part.content, list) else [part.content]
     if not _is_core_kind(part) and not any(isinstance(item, _Media) for item in items):
         return part.model_response_str(wrap_if_error=False)
@@ -266,7 +270,7 @@ def _item_block(item: Any) -> Block:
 
 
 def _medium(medium: Any) -> Block | None:
-    """Return `medium` as a block if it is an image or a document; None for other media."""
+    """Return an image or document as an Anthropic block; None for media that Anthropic's form lacks, such as audio."""
     if isinstance(medium, ImageUrl | DocumentUrl):
         kind = "image" if isinstance(medium, ImageUrl) else "document"
         return {"type": kind, "source": {"type": "url", "url": medium.url}}
@@ -278,15 +282,15 @@ def _medium(medium: Any) -> Block | None:
 
 
 def _rebuilt(message: Message, parts: Mapping[str, Any]) -> ModelMessage:
-    """Return a `message` of the view in pydantic-ai's form. `parts`: the original parts, by their blocks as JSON. An
-    unchanged block becomes its original part, another one a new part."""
+    """Return an Anthropic `message` in pydantic-ai's form. An unchanged block becomes its original part, another block
+    a new part. `parts`: the original parts, by their blocks as JSON."""
     made = [parts.get(to_json(block)) or _part(block, message["role"], parts) for block in blocks(message)]
     return ModelResponse(parts=made) if message["role"] == "assistant" else ModelRequest(parts=made)
 
 
 def _part(block: Block, role: str, parts: Mapping[str, Any]) -> Any:
-    """Return a new part for `block` in a message of `role`. A result gets the name of its tool from the call among the
-    original `parts`."""
+    """Return a new part for `block` in a message of `role`. As pydantic-ai's results contain the name of the tool, it
+    is taken from the call among the original `parts`."""
     if block["type"] == "tool_use":
         return ToolCallPart(block["name"], block["input"], block["id"])
     if block["type"] == "tool_result":
@@ -298,7 +302,7 @@ def _part(block: Block, role: str, parts: Mapping[str, Any]) -> Any:
 
 
 def _content(content: Any) -> Any:
-    """Return the `content` of a result in pydantic-ai's form: a text, or a list of a text and media."""
+    """Return the `content` of a tool result in pydantic-ai's form: a text, or a list of a text and media."""
     media = [block for block in content if block.get("source")] if isinstance(content, list) else []
     text = readable_text(content)
     return [*([text] if text else []), *map(_file, media)] if media else text
