@@ -1,8 +1,8 @@
-"""Layout of a view: kept turns unchanged, notes for the rest, and the exact sizes.
+"""Lays out the *view*, the compacted list of messages that is sent: kept turns unchanged, and notes in place of others.
 
-Pure: the same decisions over the same history give the same layout. Its messages keep the rules of the Messages API.
-Some models bind a thinking block to every message before it; for these all thinking after the first change is removed.
-Older models drop earlier thinking themselves, except before the calls of the present turn.
+The same decisions over the same history give the same view. Its messages keep the rules of the Messages API. Some
+models accept a thinking block only after exactly the messages that it was made for; for these all thinking after the
+first change is removed. Older models drop earlier thinking themselves, except before the calls of the present turn.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ from planner.reading.messages import (
 from planner.reading.tokens import model_family
 
 ThinkingPolicy = Literal["strip", "leave"]
-"""Treatment of thinking after the first changed message: removed, or left for the API to drop."""
+"""Treatment of thinking after the first changed message: removed (``strip``), or left to the API, which drops it."""
 
 _CALL_ALONE = lazy_pattern(
     rf"<{USER_FRAME}>.*?(?:</{USER_FRAME}>|\Z)"
     r"|^(?P<mark>(?:t\d+ )?(?:✗ )?)> (?P<call>[^\n]{24,})(?=\n> |\Z)",
     re.S | re.M,
 )
-"""Line of an entry with a call, if no lines of the call follow: ``t4 ✗ > Bash make test → 2 failed``. The user's words
-match as a whole, without the group ``call``, so that no line in them does."""
+"""Line about a tool call in the text that replaces a turn, if no lines of the call follow: ``t4 ✗ > Bash make test → 2
+failed``. The user's words match as a whole, without the group ``call``, so that no line inside them is changed."""
 
 
 class _ViewMessage(NamedTuple):
-    """Message of a view."""
+    """Message of the compacted list, in two forms."""
 
     plain: Message
-    """Message as plain data, to be counted."""
+    """Message as plain JSON data, to count its tokens."""
     sent: object
     """Message as it is sent: the caller's own object if it is unchanged."""
 
@@ -65,10 +65,12 @@ class _ViewMessage(NamedTuple):
 def lay_out(
     analysis: Analysis, decisions: Mapping[str, TurnDecision], *, brief: str, model: str, restore_tool: str
 ) -> Layout:
-    """Return the view by `decisions`, one for each turn: kept turns as they are, one note for each run of other turns.
+    """Make the compacted list of messages from `decisions`, one for each turn: kept turns as they are, and one message,
+    a note, in place of each run of other turns.
 
-    `brief`: text in the first note, after the guide. `model`: the reader of the view, which decides how thinking is
-    treated. `restore_tool`: the reader's tool that restores a turn; empty without one.
+    `brief`: page of memory for the first note, after the guide that explains the marks. `model`: model that reads the
+    messages, which decides how thinking is treated. `restore_tool`: its tool that returns a removed turn; empty without
+    one.
     """
     history, evidence, counter = analysis.history, analysis.evidence, analysis.counter
     entries = {
@@ -105,9 +107,9 @@ def lay_out(
 
 
 def _each_call_once(entries: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield turn ids with their entries, in which each line with a call occurs once. If an earlier entry has the same
-    line, the call is replaced by the id of that entry; calls with further lines stay."""
-    first_shown: dict[str, str] = {}  # id of the first entry with each call
+    """Yield the `entries`, texts that replace turns, with their turn ids, so that each line about a call occurs once.
+    If an earlier text has the same line, ``as at t4`` replaces the call. Calls with further lines stay."""
+    first_shown: dict[str, str] = {}  # by call, the id of the first turn whose text has it
     for turn_id, text in entries.items():
 
         def call_or_id(match: re.Match[str], turn_id: str = turn_id) -> str:
@@ -120,7 +122,8 @@ def _each_call_once(entries: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _parts_messages(history: History, turns: Sequence[Turn]) -> bool:
-    """Return True if an empty note must replace `turns` because the messages around them must not become neighbours.
+    """Return True if `turns` must be replaced by a message even if it is empty, because the messages before and after
+    them must not become neighbours.
 
     A system message needs a user's message before it, or the API may refuse it. A message that begins with thinking
     would be joined to an answer before it, and the thinking would no longer come first.
@@ -128,11 +131,12 @@ def _parts_messages(history: History, turns: Sequence[Turn]) -> bool:
     before = history.messages[turns[0].start - 1 : turns[0].start]
     after = history.messages[turns[-1].stop : turns[-1].stop + 1]
     answered = any(message["role"] == "assistant" for message in before)
-    return any(m["role"] == "system" or (answered and leads_with_thinking(m)) for m in after)
+    return any(message["role"] == "system" or (answered and leads_with_thinking(message)) for message in after)
 
 
 def _first_changed(history: History, decisions: Mapping[str, TurnDecision]) -> int | None:
-    """Return the index of the first message that the view changes; None without one. Of a live turn the calls stay."""
+    """Return the index in the history of the first message that is changed or removed; None without one. In a turn that
+    is not answered yet, the message with the calls stays."""
     changed = (turn for turn in history.turns if decisions[turn.id].strategy != "keep")
     return next((turn.start + (turn.live and turn.kind == "tools") for turn in changed), None)
 
@@ -144,24 +148,25 @@ def _kept(
     strip_after: float,
     restore_tool: str,
 ) -> Iterator[_ViewMessage]:
-    """Yield the messages of a kept or live turn. Those after index `strip_after` of the history lose their thinking."""
+    """Yield the messages of a turn that is kept, or not answered yet. A turn that is not answered is shortened if
+    `decision` demands it. Messages after the index `strip_after` of the history lose their thinking."""
     turn, block_index = evidence.turn, 0
     for index in range(turn.start, turn.stop):
         original = history.messages[index]
         message = original
         if decision.strategy != "keep":
-            message = _demoted(original, block_index, evidence, decision, restore_tool)
+            message = _shortened_message(original, block_index, evidence, decision, restore_tool)
         block_index += len(blocks(original))
         sent = without_thinking(message) if index > strip_after else message
         if sent is not None:
             yield _ViewMessage(sent, history.originals[index] if sent is original else sent)
 
 
-def _demoted(
+def _shortened_message(
     message: Message, first: int, evidence: TurnEvidence, decision: TurnDecision, restore_tool: str
 ) -> Message:
-    """Return `message` of the live tail with its results and long texts cut to the decision's excerpts. `first`: index
-    in the turn of the first block of the message."""
+    """Return `message`, which is not answered yet but too long for the window, with its results and long texts cut to
+    the lines of the decision's excerpts. `first`: index in the turn of the first block of the message."""
     kept_lines = line_numbers(decision.excerpts, len(evidence.lines))
     cut_blocks = {call.result_block for call in evidence.calls}
     cut_blocks |= {
@@ -175,8 +180,8 @@ def _demoted(
 
 
 def _cut(block: Block, text: str) -> Block:
-    """Return `block` with `text` instead of its text. In a result, images and the last cache mark stay, and other
-    content, such as a document, is replaced by a mark in the text."""
+    """Return `block` with its text replaced by `text`, a preview. In a result, images and the last ``cache_control``
+    mark stay, and words such as ``[document]`` replace other content."""
     if block["type"] == "text":
         return {**block, "text": text}
     inside = block.get("content")
@@ -189,14 +194,15 @@ def _cut(block: Block, text: str) -> Block:
 
 
 def inner_mark(block: Block) -> Block:
-    """Return the field ``cache_control`` for a result that is cut: the last cache mark inside it. Empty if there is no
-    mark inside, or if the result has one of its own."""
+    """Return the field ``cache_control`` for a result that loses its inner blocks: the last such mark inside it, so
+    that the cache stays. Empty if there is none inside, or if the result itself has one."""
     marks = [] if "cache_control" in block else list(cache_marks(block.get("content")))
     return {"cache_control": marks[-1]} if marks else {}
 
 
 def joined_messages(view: Sequence[Any], more: Iterable[object]) -> list[Any]:
-    """Return `view` with `more` added; neighbours of one role become one message, others stay the same objects.
+    """Return the messages of `view` and `more` as one list, in which neighbours of one role become one message; others
+    stay the same objects.
 
     A user's message after system messages is joined to the user's message before these, as the API refuses a system
     message between two messages of the user.
@@ -219,10 +225,11 @@ def _role(message: Any) -> str:
 
 
 def _merged(neighbours: Sequence[Any]) -> Message:
-    """Return one message with the content of `neighbours`, which have one role; results of tools come first."""
+    """Return one message with the content of `neighbours`, which have the same role. Tool results come first, as the
+    API demands."""
     plain = [plain_message(message) for message in neighbours]
     content = list(chain.from_iterable(map(blocks, plain)))
-    fields = dict(chain.from_iterable(map(dict.items, plain)))  # a system message may have fields beside its content
+    fields = dict(chain.from_iterable(map(dict.items, plain)))  # a system message may have more fields than its content
     if any(message.get("clear_at") != plain[0].get("clear_at") for message in plain):
         fields.pop("clear_at", None)  # it would also clear the words of the messages without it
     if plain[0]["role"] == "user":  # results must come first in a message
@@ -231,29 +238,30 @@ def _merged(neighbours: Sequence[Any]) -> Message:
 
 
 def thinking_policy(model: str) -> ThinkingPolicy:
-    """Return ``strip`` for models with preserved thinking and unknown ones, ``leave`` for models that drop it
-    themselves."""
+    """Return what happens to thinking after the first changed message: ``strip`` for models that would refuse it, and
+    for unknown ones; ``leave`` for models whose API drops it."""
     return "strip" if model_family(model).preserves_thinking else "leave"
 
 
 def without_thinking(message: Message) -> Message | None:
-    """Return `message` without its thinking blocks: the same object if it has none, None if nothing else was in it."""
+    """Return `message` without its thinking blocks: the same object if it has none, and None if it has nothing else."""
     content = message["content"]
     if not isinstance(content, list):
         return message
-    rest = [block for block in content if block["type"] not in THINKING]
-    if len(rest) == len(content):
+    others = [block for block in content if block["type"] not in THINKING]
+    if len(others) == len(content):
         return message
-    return {**message, "content": rest} if rest else None
+    return {**message, "content": others} if others else None
 
 
 def leading_turn(history: History, kept: Container[str], model: str) -> str:
-    """Return the id of the turn with the thinking that the last calls of a view need; mostly empty.
+    """Return the id of a turn that must also be kept, because the API refuses the last kept calls without its thinking;
+    mostly empty.
 
-    It is empty if `model` needs no thinking there, or the turn is among the `kept` ids already. Manual thinking occurs
-    once, before the first call of a run, and without it the API refuses the last call ("Expected `thinking` …, but
-    found `tool_use`"). In a view, notes and the user's words are text after results, so a run of calls may consist of
-    kept turns that were far apart.
+    It is empty if `model` needs no thinking there, or if the turn is among the `kept` ids already. Manual thinking
+    occurs once, before the first call of a run, and without it the API refuses the last call ("Expected `thinking` …,
+    but found `tool_use`"). In a compacted list, notes and the user's words are text after results, so that kept turns
+    which were far apart may form one run of calls.
     """
     messages, kept_turns = history.messages, [turn for turn in history.turns if turn.id in kept]
     newest_first = (index for turn in reversed(kept_turns) for index in reversed(range(turn.start, turn.stop)))
@@ -261,7 +269,7 @@ def leading_turn(history: History, kept: Container[str], model: str) -> str:
     has_calls = last_answer >= 0 and any(block["type"] == "tool_use" for block in blocks(messages[last_answer]))
     if thinking_policy(model) == "strip" or not has_calls or leads_with_thinking(messages[last_answer]):
         return ""
-    # go back over kept turns with calls, then over messages up to one with thinking, or after the user's words
+    # go back over kept turns with calls, then over messages, to one with thinking or to the user's words
     first = last_answer
     before = [turn for turn in kept_turns if turn.stop <= first and turn.kind != "user"]
     for turn in takewhile(lambda turn: turn.kind == "tools", reversed(before)):
@@ -273,5 +281,5 @@ def leading_turn(history: History, kept: Container[str], model: str) -> str:
 
 
 def leads_with_thinking(message: Message) -> bool:
-    """Return True for a message of the assistant that begins with thinking."""
+    """Return True if `message` is the assistant's and begins with thinking."""
     return message["role"] == "assistant" and any(block["type"] in THINKING for block in blocks(message)[:1])

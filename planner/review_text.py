@@ -1,6 +1,6 @@
-"""Review of a plan as a page of text: the verdict, the brief, failures, findings, facts, and the turns in rows.
+"""Writes a plan as a page of text that a person reviews: sizes, page of memory, failures, problems, facts and turns.
 
-Reads the plan, and its history while that is in memory. Decides nothing and prints nothing.
+It reads the plan, and the conversation while that is in memory. It decides nothing and prints nothing.
 """
 
 from __future__ import annotations
@@ -17,108 +17,108 @@ from planner.evidence.turns import call_head
 from planner.reading.secrets import Secrets, redact
 
 HEAD_CHARACTERS = 200
-"""Largest length of a turn's first words in its row."""
+"""Largest length of the first words of a turn that its row in the review shows."""
 FAILED_CHARACTERS = 40
-"""Largest length of a failed call in the line with its error."""
+"""Largest length of the description of a failed call, in the review's line with its error."""
 TASK_CHARACTERS = 240
-"""Largest length of the task."""
+"""Largest length of the task in the review."""
 MOST_LINES = 12
-"""Largest number of lines of one section, unless the whole review is wanted."""
+"""Largest number of lines of one section of the review, unless the whole review is wanted."""
 ROWS_A_LINE = 2
-"""Factor between the largest number of rows of turns and that of lines of other sections."""
+"""Largest number of rows of turns in the review, as a multiple of the largest number of lines of another section."""
 FEWEST_FOLDED = 3
-"""Smallest number of neighbouring turns with one strategy that share a row."""
+"""Smallest number of neighbouring turns with the same strategy that share a row of the review."""
 STRATEGIES = ("keep", "summarize", "reference", "drop")
 SET_BY_HAND = "set by hand"
-"""Reason of a decision that a person changed; its row is always shown."""
+"""Reason for a decision on a turn that a person changed. The review always shows such a turn."""
 HEADING = ("turn", "strategy", "score", "before", "after", "content: reason")
 
 
 class ReviewedPlan(Protocol):
-    """Parts of a `CompactionPlan` that a review reads. `planner.plan` has the classes of the values with type ``Any``;
-    it imports this module, so that they cannot be named here."""
+    """Parts of a `CompactionPlan` that a review reads. Values whose classes are in `planner.plan` have the type
+    ``Any``, because that module imports this one."""
 
     @property
     def task(self) -> str:
-        """The task."""
+        """Task of the agent, which the plan was made for."""
 
     @property
     def history(self) -> Any:
-        """`HistoryStamp` of the planned history."""
+        """Size and digest of the planned history, a `HistoryStamp`."""
 
     @property
     def turns(self) -> Sequence[Any]:
-        """`TurnDecision` of each turn."""
+        """Decisions on all turns, each a `TurnDecision`."""
 
     @property
     def brief(self) -> str:
-        """Text of the brief."""
+        """Page of memory at the front of the compacted messages."""
 
     @property
     def extracted_facts(self) -> Sequence[Any]:
-        """Each an `ExtractedFact`."""
+        """Facts that are carried along, each an `ExtractedFact`."""
 
     @property
     def findings(self) -> Sequence[Any]:
-        """Each a `Finding`."""
+        """Remarks on problems of the plan, each a `Finding`."""
 
     @property
     def target_tokens(self) -> int:
-        """Largest number of tokens asked for."""
+        """Largest number of tokens that the caller asked for."""
 
     @property
     def estimated_tokens(self) -> int:
-        """Tokens of the view."""
+        """Tokens of the compacted messages."""
 
     @property
     def provenance(self) -> Any:
-        """`Provenance` of the plan."""
+        """Origin and cost of the plan, a `Provenance`."""
 
     @property
     def bound(self) -> Any:
-        """`Bound` with analysis and layout; None for a plan from disk."""
+        """Analysis and compacted messages, a `Bound`; None for a plan from disk."""
 
     @property
     def secrets(self) -> Secrets:
-        """Secrets that no review shows."""
+        """Secrets of the conversation, which no review shows."""
 
 
 @dataclass(frozen=True)
 class PlanNotes:
-    """Texts about the turns of a plan. Without the history in memory there are only failures."""
+    """Texts about the turns of a plan, for its review. Only `failures` exist if the conversation is not in memory."""
 
     heads: Mapping[str, str] = field(default_factory=dict)
-    """One line about each turn, by its id: its calls, or its sender and first words."""
+    """Line about each turn, by its id: its calls, or its sender and first words."""
     failures: Sequence[Mapping[str, str]] = ()
-    """Failed approaches. Each has ``turn`` (its id), ``what`` (the failed calls) and ``how`` (lines that show it)."""
+    """Failed attempts. Each has ``turn`` (the id), ``what`` (the failed calls) and ``how`` (lines that show it)."""
     left: Mapping[str, str] = field(default_factory=dict)
-    """Text that is left in the view in place of each removed turn, by turn id."""
+    """Text in place of each removed turn in the compacted messages, by turn id."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """One part of the page."""
+    """Part of a review with a title."""
 
     title: str
     lines: Sequence[str]
     is_prose: bool = False
-    """True if long lines are wrapped; otherwise they are cut at the page's width."""
+    """True if long lines are wrapped; False if they are cut at the width of the page."""
 
 
 def plan_notes(plan: ReviewedPlan) -> PlanNotes:
-    """Return the notes of `plan`, from its history if that is still in memory."""
+    """Collect the texts about the turns of `plan` that its review shows, as far as the conversation is in memory."""
     bound = plan.bound
     if bound is None:
         return PlanNotes(failures=tuple(_failures(plan, {}, None)))
     evidence: Evidence = bound.analysis.evidence
     heads = {turn_id: _head(turn, evidence.root) for turn_id, turn in evidence.turns.items()}
     entries = bound.layout.entries
-    left = {own.turn_id: text for own in plan.turns if (text := entries.get(own.turn_id, ""))}
+    left = {decision.turn_id: text for decision in plan.turns if (text := entries.get(decision.turn_id, ""))}
     return PlanNotes(heads, tuple(_failures(plan, heads, evidence)), left)
 
 
 def _head(turn: TurnEvidence, root: str) -> str:
-    """Return the turn's calls, or its sender and first words; paths are relative to `root`."""
+    """Return one line about `turn`: its calls, or its sender and first words. Paths are relative to `root`."""
     if turn.calls:
         return "; ".join(call_head(call, root) for call in turn.calls)
     words = next((line.text.strip() for line in turn.lines if line.text.strip()), "")
@@ -126,7 +126,8 @@ def _head(turn: TurnEvidence, root: str) -> str:
 
 
 def _failures(plan: ReviewedPlan, heads: Mapping[str, str], evidence: Evidence | None) -> Iterator[dict[str, str]]:
-    """Yield `PlanNotes.failures`, in the plan's words if there is no evidence. `heads`: `PlanNotes.heads`."""
+    """Yield each failed attempt in the form of `PlanNotes.failures`. Without `evidence`, the plan's words are used.
+    `heads`: one line about each turn, by its id."""
     for decision in plan.turns:
         if decision.failed_approach:
             turn = evidence.turns[decision.turn_id] if evidence else None
@@ -137,7 +138,8 @@ def _failures(plan: ReviewedPlan, heads: Mapping[str, str], evidence: Evidence |
 
 
 def _how(decision: Any, turn: TurnEvidence | None) -> str:
-    """Return the lines of the turn that show the failure, on one line; else the decision's summary or reason."""
+    """Return the lines of the turn that show how it failed, joined to one line; if there are none, the summary or
+    reason in the decision."""
     failing = (line for line in turn.lines if line.number in turn.failure_lines) if turn else ()
     texts = [line.text.strip() for line in failing if line.part != "call"]
     errors = [text for text in texts if text and not text.startswith("Traceback (")]
@@ -145,14 +147,14 @@ def _how(decision: Any, turn: TurnEvidence | None) -> str:
 
 
 def review_text(plan: ReviewedPlan, width: int, *, whole: bool = False) -> str:
-    """Return the review of `plan` as text of `width` columns; with `whole` nothing is left out."""
+    """Return `plan` as text of `width` columns for a person who reviews it; with `whole` nothing is left out."""
     return "\n\n".join(
         "\n".join(_laid_out(section, width)) for section in review_sections(plan, plan_notes(plan), whole=whole)
     )
 
 
 def _laid_out(section: Section, width: int) -> Iterator[str]:
-    """Yield the lines of a section within `width` columns, indented below its title if it has one."""
+    """Yield the lines of `section`, at most `width` columns wide. They are indented below its title, if it has one."""
     yield from [section.title] if section.title else []
     indent = "  " if section.title else ""
     for line in section.lines:
@@ -171,18 +173,19 @@ def review_sections(
     brief_lines: int | None = None,
     cost: str = "",
 ) -> Iterator[Section]:
-    """Yield the sections of the review that have lines, without secrets.
+    """Yield the sections of the review of `plan` that are not empty, without secrets.
 
-    `whole`: True to leave nothing out. `most`: about how many lines a section has otherwise. `brief_lines`: number of
-    lines of the brief, by default all. `cost`: a sentence about the price of the change.
+    `whole`: True to leave nothing out; `most`: about how many lines a section has otherwise; `brief_lines`: number of
+    lines of the page of memory, None for all; `cost`: a sentence about the price of the change.
     """
     limit = None if whole else most
     constraints = [_fact_line(fact) for fact in plan.extracted_facts if fact.type == "constraint"]
+    failures = [_failure_line(failure, whole=whole) for failure in notes.failures]
     sections = (
         Section("", [*_verdict(plan), *([cost] if cost else [])], is_prose=True),
         Section("", [f"Task: {_shortened(_one_line(plan.task), TASK_CHARACTERS)}"], is_prose=True),
         Section("Brief, first in the view", _first(plan.brief.splitlines(), brief_lines), is_prose=True),
-        Section("Failed approaches, kept", _first([_failure_line(one, whole=whole) for one in notes.failures], limit)),
+        Section("Failed approaches, kept", _first(failures, limit)),
         Section("Findings", _first([finding_line(finding) for finding in plan.findings], limit)),
         Section("Facts", [*_first(constraints, limit), *_other_facts(plan.extracted_facts, whole=whole)]),
         Section("", _rows(plan.turns, notes.heads, limit)),
@@ -196,7 +199,8 @@ def review_sections(
 
 
 def _first(lines: Sequence[str], limit: int | None) -> list[str]:
-    """Return the first `limit` lines and the number of the others; all lines if only one would be left out."""
+    """Return the first `limit` lines, and a line with the number of the others. Return all lines if there is only one
+    more, or without a `limit`."""
     if limit is None or len(lines) <= limit + 1:
         return list(lines)
     return [*lines[:limit], f"… and {len(lines) - limit} more"]
@@ -209,30 +213,30 @@ def _verdict(plan: ReviewedPlan) -> Iterator[str]:
     met = "met" if after <= plan.target_tokens else "not met, see the findings"
     yield f"{before:,} tokens → {after:,}{share}; target {plan.target_tokens:,}: {met}."
     counts = Counter(decision.strategy for decision in plan.turns)
-    of_each = ", ".join(f"{counts[own]} {own}" for own in STRATEGIES if counts[own])
-    yield f"{plan.history.turns:,} turns: {of_each}." if of_each else "No messages, so nothing to plan."
+    numbers = ", ".join(f"{counts[strategy]} {strategy}" for strategy in STRATEGIES if counts[strategy])
+    yield f"{plan.history.turns:,} turns: {numbers}." if numbers else "No messages, so nothing to plan."
 
 
 def _rows(turns: Sequence[Any], heads: Mapping[str, str], limit: int | None) -> list[str]:
-    """Return a heading and aligned rows, one for each run of turns of `row_groups`. With a `limit`, these are at most
-    `ROWS_A_LINE` times as many: those changed by hand, then those with most tokens."""
+    """Return a table of the turns, with aligned columns and a heading: one row for each group of `row_groups`. With a
+    `limit`, it has at most `ROWS_A_LINE` times as many rows: turns changed by hand, then those with most tokens."""
     groups = row_groups(turns, fold=limit is not None)
     if not groups:
         return []
     shown = groups
     if limit is not None and len(groups) > ROWS_A_LINE * limit + 1:
-        by_size = sorted(groups, key=lambda run: (all(own.reason != SET_BY_HAND for own in run), -_size(run)))
+        by_size = sorted(groups, key=lambda run: (all(turn.reason != SET_BY_HAND for turn in run), -_size(run)))
         first_ids = {run[0].turn_id for run in by_size[: ROWS_A_LINE * limit]}
         shown = [run for run in groups if run[0].turn_id in first_ids]
     rows = [HEADING, *(_cells(run, heads) for run in shown)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    rest = len(groups) - len(shown)
-    more = [f"… and {rest} smaller rows"] if rest else []
+    hidden = len(groups) - len(shown)
+    more = [f"… and {hidden} smaller rows"] if hidden else []
     return [_row(row, widths) for row in rows] + more
 
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
-    """Return the cells of a row as one line, numbers to the right."""
+    """Return the cells of a table's row as one line, aligned to the `widths` of the columns, numbers at the right."""
     turn, strategy, *numbers, text = cells
     aligned = [turn.ljust(widths[0]), strategy.ljust(widths[1])]
     aligned += [number.rjust(width) for number, width in zip(numbers, widths[2:5], strict=True)]
@@ -240,46 +244,47 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _size(run: Sequence[Any]) -> int:
-    return sum(own.tokens_before for own in run)
+    return sum(decision.tokens_before for decision in run)
 
 
 def row_groups(turns: Sequence[Any], *, fold: bool = True) -> list[list[Any]]:
-    """Return the turns of each row, in order. With `fold`, at least `FEWEST_FOLDED` neighbours of one strategy share a
-    row; otherwise each turn has its own."""
+    """Return the turns of each row in the review's table, in order. With `fold`, at least `FEWEST_FOLDED` neighbours
+    with the same strategy share a row; otherwise each turn has its own."""
     rows: list[list[Any]] = []
-    for _, run in groupby(turns, key=lambda own: own.strategy):
+    for _, run in groupby(turns, key=lambda decision: decision.strategy):
         group = list(run)
-        rows += [group] if fold and len(group) >= FEWEST_FOLDED else ([own] for own in group)
+        rows += [group] if fold and len(group) >= FEWEST_FOLDED else ([decision] for decision in group)
     return rows
 
 
 def _cells(run: Sequence[Any], heads: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the cells of the row for `run`. For several turns they contain the highest score, the sum of the tokens,
-    and the kinds of turns with their numbers."""
+    """Return the cells of the table's row for `run`, decisions on neighbouring turns. For several turns, they contain
+    the highest score, the sums of the tokens, and how many turns of each kind there are."""
     first, last = run[0].turn_id, run[-1].turn_id
-    failed = sum(own.failed_approach for own in run)
+    failed = sum(decision.failed_approach for decision in run)
     content = heads.get(first, "") if first == last else _kinds(run, heads, failed)
-    mark, reason = "✗ " if failed else "", _counted(own.reason for own in run)
+    mark, reason = "✗ " if failed else "", _counted(decision.reason for decision in run)
     return (
         first if first == last else f"{first}-{last}",
         run[0].strategy,
-        f"{max(own.relevance_score for own in run):.2f}",
+        f"{max(decision.relevance_score for decision in run):.2f}",
         f"{_size(run):,}",
-        f"{sum(own.tokens_after for own in run):,}",
+        f"{sum(decision.tokens_after for decision in run):,}",
         _one_line(f"{mark}{content}: {reason}" if content and reason else f"{mark}{content or reason}"),
     )
 
 
 def _kinds(run: Sequence[Any], heads: Mapping[str, str], failed: int) -> str:
-    """Return the description of a row for several turns: their number, how many `failed`, and tools or senders."""
-    kinds = _counted(heads.get(own.turn_id, "").partition(" ")[0].rstrip(":") for own in run)
+    """Describe several turns in few words: their number, how many of them failed (`failed`), and their tools or
+    senders: ``5 turns, 1 failed (3× Bash, Read, user)``."""
+    kinds = _counted(heads.get(decision.turn_id, "").partition(" ")[0].rstrip(":") for decision in run)
     marks = f", {failed} failed" if failed else ""
     return f"{len(run)} turns{marks} ({kinds})" if kinds else f"{len(run)} turns{marks}"
 
 
 def _counted(words: Iterable[str]) -> str:
-    """Return the distinct `words`, the most frequent first, with the count of each that occurs more than once. If all
-    are the same word, return it alone."""
+    """Return the distinct `words` with their counts, the most frequent first: ``3× Bash, Read``. If all are the same
+    word, return it alone."""
     counts = Counter(word for word in words if word)
     if len(counts) == 1:
         return next(iter(counts))
@@ -287,14 +292,16 @@ def _counted(words: Iterable[str]) -> str:
 
 
 def _failure_line(failure: Mapping[str, str], *, whole: bool) -> str:
-    """Return one of `PlanNotes.failures` as a line; unless `whole`, the failed calls are shortened."""
+    """Return a failed attempt, one of `PlanNotes.failures`, as a line. Unless `whole`, the failed calls are
+    shortened."""
     what = _one_line(failure["what"])
     what = what if whole else _shortened(what, FAILED_CHARACTERS)
     return f"✗ {failure['turn']} {what}".rstrip() + f": {_one_line(failure['how'])}"
 
 
 def _other_facts(facts: Sequence[Any], *, whole: bool) -> Iterator[str]:
-    """Yield the facts that are no constraints; unless `whole`, only how many of each type there are."""
+    """Yield lines on the facts that are no demands of the user: all of them if `whole`, else only how many of each type
+    there are."""
     others = [fact for fact in facts if fact.type != "constraint"]
     if whole:
         yield from map(_fact_line, others)
@@ -309,7 +316,7 @@ def _fact_line(fact: Any) -> str:
 
 
 def finding_line(finding: Any) -> str:
-    """Return a finding as one line."""
+    """Return a remark on a problem of the plan, a `Finding`, as one line."""
     place = f"{finding.turn_id}: " if finding.turn_id else ""
     repair = f"; {_one_line(finding.repair)}" if finding.repair else ""
     return f"{finding.code}: {place}{_one_line(finding.problem)}{repair}"
@@ -317,13 +324,15 @@ def finding_line(finding: Any) -> str:
 
 def _provenance(provenance: Any) -> Iterator[str]:
     """Yield lines on the planner, its model and prompts, its usage and its notes."""
-    own, usage = provenance, provenance.usage
-    yield " ".join(part for part in (f"planner {own.planner}", own.model, own.prompts[:19]) if part)
+    usage = provenance.usage
+    yield " ".join(
+        part for part in (f"planner {provenance.planner}", provenance.model, provenance.prompts[:19]) if part
+    )
     if usage.requests:
         yield f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out, {usage.requests} requests"
-    if own.filled_tokens and own.planner != "rules":
-        yield f"The rules filled {own.filled_tokens:,} tokens of space that the model left."
-    yield from map(_one_line, own.notes)
+    if provenance.filled_tokens and provenance.planner != "rules":
+        yield f"The rules filled {provenance.filled_tokens:,} tokens of space that the model left."
+    yield from map(_one_line, provenance.notes)
 
 
 def _one_line(text: str) -> str:
@@ -331,5 +340,5 @@ def _one_line(text: str) -> str:
 
 
 def _shortened(text: str, width: int) -> str:
-    """Return the first `width` characters of `text`, ending in "…" if something is missing."""
+    """Return `text`, cut to `width` characters with "…" at its end if it is longer."""
     return text if len(text) <= width else text[: max(0, width - 1)].rstrip() + "…"

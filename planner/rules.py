@@ -1,6 +1,7 @@
-"""The rules planner: ranks turns by evidence alone, offline and deterministic, and writes the brief by rules.
+"""Plans by rules, without a model: ranks the turns by what was read from them, and writes the page of memory (brief).
 
-All its words are extracts of the turns, so they are true. A model planner's plan is filled up with its lines.
+It works offline and is deterministic. All its words are taken from the turns, so that they are true. Its ranking also
+fills the space that a model's plan leaves.
 """
 
 from __future__ import annotations
@@ -20,37 +21,40 @@ from planner.reading.lazy import lazy_pattern
 from planner.reading.lines import statements, text_width
 
 CITED_TURNS = 3
-"""Largest number of turns that a statement cites; the last ones are cited."""
+"""Largest number of turns that a statement on the page of memory cites; of more turns the last ones are cited."""
 MOST_PAGES = 8
-"""Largest number of addresses of pages in the brief."""
+"""Largest number of addresses of web pages on the page of memory."""
 WORDS_CHARACTERS = 80
-"""Largest length of quoted words of the user."""
+"""Largest length of words of the user that a statement on the page of memory quotes."""
 LEFT_TURNS = 10
-"""Number of turns after which the tasks that were listed for an answered request count as abandoned."""
+"""Number of turns after the answer to a request from which tasks that were listed for it count as abandoned."""
 LEAST_DEMAND = 24
-"""Smallest width (`text_width`) of a statement of the user that is kept as a fact."""
+"""Smallest width (`text_width`) of a sentence of the user that may be a demand and so is kept as a fact."""
 FACT_CHARACTERS = 200
-"""Largest length of a fact that rules extract."""
+"""Largest length of a fact that rules extract from a turn."""
 
 _DECISION = lazy_pattern(
     r"\b(?:decided|decision|I'll (?:use|go with|keep)|let's (?:use|go with)|going with|chose|we(?:'ll| will) use)\b",
     re.I,
 )
-"""Words of the agent that report a decision: ``I'll use``."""
+"""Words by which the agent reports a decision: ``I'll use``."""
 _INSTALL = lazy_pattern(
     r"\b(?:pip3? install|uv (?:add|pip install)|npm (?:i|install|add)|yarn add|pnpm add|bun add|cargo add|go get|"
     r"apt(?:-get)? install|brew install|poetry add|gem install)\b[^&|;\n]*"
 )
-"""Command that installs packages, with their names: ``npm install left-pad``."""
+"""Command that installs packages, with the packages: ``npm install left-pad``."""
 
 
 class RulesPlanner:
-    """Ranks turns by evidence alone: content that is likely needed, failures and the user's words rank high, outdated
+    """Planner without a model. Content that is likely needed again, failures and the user's words rank high, outdated
     content low."""
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """Score every turn of ``request.history`` without choosing strategies, so that all lines compete for the space.
-        If a model has planned the session before, its brief and its choices remain, and the rules add later turns."""
+        """Score every turn of ``request.history``. No strategies are chosen, so that all lines compete for the space.
+
+        If a model has planned the session before, its page of memory and its choices stay, and rules add the later
+        turns.
+        """
         ranks = _ranks({turn_id: request.relevance.of_turn(turn_id) for turn_id in request.evidence.turns})
         turns = {turn_id: _judged(turn, ranks[turn_id], request) for turn_id, turn in request.evidence.turns.items()}
         proposal = Proposal(turns, Provenance(planner="rules"), _facts(request), rules_brief(request.evidence))
@@ -59,13 +63,15 @@ class RulesPlanner:
 
 
 def _ranks(values: dict[str, float]) -> dict[str, float]:
-    """Return the rank of each key by its value, as a share: close to 0 for the smallest value, 1 for the largest."""
+    """Rank the keys of `values` by their values, and return the rank of each as a number from 0 to 1: 1 for the largest
+    value, close to 0 for the smallest."""
     ordered = sorted(values, key=lambda key: (values[key], key))
     return {key: round(place / len(ordered), 2) for place, key in enumerate(ordered, 1)}
 
 
 def _judged(turn: TurnEvidence, rank: float, request: PlanRequest) -> TurnProposal:
-    """Return the proposal for `turn` by the first case that applies. `rank`: its rank among all turns, 0 to 1."""
+    """Return the score of `turn` and its reason, by the first case that applies. `rank`: rank of its relevance among
+    all turns, from 0 to 1."""
     turn_id = turn.turn.id
     cases = (
         (turn.turn.live, 1.0, "not answered yet"),
@@ -80,14 +86,14 @@ def _judged(turn: TurnEvidence, rank: float, request: PlanRequest) -> TurnPropos
 
 
 def _reason(turn: TurnEvidence, rank: float) -> str:
-    """Return the reason of a turn's score if only its `rank` decides."""
+    """Return the reason for a turn's score if only its `rank` decides: ``findings likely needed again``."""
     kinds = {call.kind for call in turn.calls}
-    what = "changes" if "write" in kinds else "findings" if kinds else "words"
-    return intern(f"{what} likely needed again" if rank >= 0.5 else f"{what} unlikely to be needed")
+    content = "changes" if "write" in kinds else "findings" if kinds else "words"
+    return intern(f"{content} likely needed again" if rank >= 0.5 else f"{content} unlikely to be needed")
 
 
 def _facts(request: PlanRequest) -> tuple[ExtractedFact, ...]:
-    """Return the facts of all turns; of several facts with the same type and content only the last."""
+    """Return the facts in all turns. Of several facts with the same type and content, only the last is returned."""
     facts: dict[tuple[FactType, str], ExtractedFact] = {}
     for turn_id, turn in request.evidence.turns.items():
         for kind, content in turn.once(_facts_of):
@@ -104,8 +110,8 @@ def _facts_of(turn: TurnEvidence) -> tuple[tuple[FactType, str], ...]:
 
 
 def _facts_in(turn: TurnEvidence) -> Iterator[tuple[FactType, str]]:
-    """Yield the type and content of each fact in `turn`. Facts are demands of the user, failures, changed files,
-    installed packages and decisions of the agent."""
+    """Yield the type and content of each fact in `turn`: demands of the user, failures, changed files, installed
+    packages, and decisions of the agent."""
     for statement in statements(turn.typed_lines):
         text = statement.text.strip()
         if text_width(text) >= LEAST_DEMAND and not (is_question(text) or introduces(text)):
@@ -113,7 +119,7 @@ def _facts_in(turn: TurnEvidence) -> Iterator[tuple[FactType, str]]:
     for failed_line in turn.statements_of(turn.failure_lines):
         text = failed_line.text.strip()
         cut_text = text if len(text) <= FACT_CHARACTERS else text[:FACT_CHARACTERS].rpartition(" ")[0]
-        if cut_text:  # cut between words: half a name would be a name that is not in the turn
+        if cut_text:  # cut between words, as half a name would count as made up
             yield "error", cut_text
     for call in turn.calls:
         if call.kind == "write" and call.path and not call.is_error:
@@ -133,9 +139,10 @@ def decisions_in(turn: TurnEvidence) -> Iterator[str]:
 
 
 def rules_brief(evidence: Evidence) -> str:
-    """Return a brief written from the evidence alone, the newest statement first under each heading.
+    """Write the page of memory by rules: requests, state, effects, facts and open tasks, with the newest statement
+    first under each heading.
 
-    It leaves out failures, and words of the user other than requests, as the entries of their turns show them in
+    Failures, and words of the user other than requests, are left out, as the texts in place of their turns show them in
     context. Each statement cites turns that contain all its names.
     """
     request, record = latest_request(evidence), list(evidence.record)
@@ -146,9 +153,9 @@ def rules_brief(evidence: Evidence) -> str:
         "NEXT": open_tasks(evidence),
     }
     page = [
-        PageStatement(heading, " ".join(one.text.split()), one.turn_ids[-CITED_TURNS:])
+        PageStatement(heading, " ".join(line.text.split()), line.turn_ids[-CITED_TURNS:])
         for heading, lines in sections.items()
-        for one in {line.text: line for line in lines}.values()  # distinct texts
+        for line in {line.text: line for line in lines}.values()  # lines with distinct texts
     ]
     (effects_record,) = effects_records(evidence)
     sound, _ = check_brief(brief_text([*page, *effects_record]), evidence)
@@ -156,8 +163,9 @@ def rules_brief(evidence: Evidence) -> str:
 
 
 def effects_records(evidence: Evidence, shares: Iterable[float] = (1.0,)) -> list[list[PageStatement]]:
-    """Return the record of effects in several forms: for each of `shares`, each effect is cut to that share of its
-    longest form. A record has statements on running and waiting calls, then on effects, the newest first."""
+    """Return the statements on pending calls, and then on effects (changes of the outside world), the newest first, in
+    several forms, so that the longest one that fits can be chosen: for each of `shares`, the text of each effect is cut
+    to that share of its greatest length."""
     newest_effects = evidence.once(effects)[::-1]
     waiting = [*open_calls(evidence), *unanswered_questions(evidence)]
     pending = [PageStatement("PENDING", " ".join(text.split()), (turn_id,)) for turn_id, text in waiting]
@@ -168,7 +176,8 @@ def effects_records(evidence: Evidence, shares: Iterable[float] = (1.0,)) -> lis
 
 
 def latest_request(evidence: Evidence) -> RecordLine | None:
-    """Return the last words that the user typed; if they answer an offer, with the offer. None without any words."""
+    """Return a statement with the last words that the user typed, and with the option or question of the agent that
+    they answer, if any. None if there are no words."""
     for turn in reversed(evidence.turns.values()):
         if turn.choice is not None:
             return _chosen(turn, turn.choice)
@@ -179,34 +188,37 @@ def latest_request(evidence: Evidence) -> RecordLine | None:
 
 
 def choices(evidence: Evidence) -> list[RecordLine]:
-    """Return each short reply of the user with the offer that it answers."""
+    """Return a statement for each short reply of the user, with the option or question of the agent that it answers, as
+    a reply such as "yes" means nothing alone."""
     return [_chosen(turn, turn.choice) for turn in evidence.turns.values() if turn.choice is not None]
 
 
 def _chosen(turn: TurnEvidence, choice: Choice) -> RecordLine:
-    """Return a line for the user's reply in `turn` and the offer that it chooses, with the turns of both."""
-    words = _plain_lines(one.text for one in statements(turn.user_lines))
+    """Return a statement with the user's reply in `turn` and the option or question that it answers: ``“yes” to: Shall
+    I deploy?``"""
+    words = _plain_lines(statement.text for statement in statements(turn.user_lines))
     text = f"“{shortened(words, WORDS_CHARACTERS)}” to: {shortened(choice.text)}"
     return RecordLine(text, (choice.turn_id, turn.turn.id))
 
 
 def _last_typed(turn: TurnEvidence) -> str:
-    """Return the last block of words that the user typed in `turn`."""
+    """Return the last text block that the user typed in `turn`."""
     typed = [line for line in turn.user_lines if line.part == "user"]
-    return _plain_lines(one.text for one in statements(line for line in typed if line.block == typed[-1].block))
+    last_block = statements(line for line in typed if line.block == typed[-1].block)
+    return _plain_lines(statement.text for statement in last_block)
 
 
 def _plain_lines(texts: Iterable[str]) -> str:
-    """Return `texts` as lines, without a host's boilerplate."""
+    """Return `texts` as lines, without the fixed sentences of host programs."""
     return "\n".join(filter(None, map(without_boilerplate, texts))).strip()
 
 
 _URL = lazy_pattern(r"https?://[^\s\"'<>`|\\^{}\[\]()]{4,300}")
 _IN_FILE = lazy_pattern(r":\d+:\d+$")
-"""Line and column at the end of an address in a browser's stack trace: ``http://localhost:3000/app.js:30815:13``."""
+"""End of an address in a browser's stack trace, with line and column: ``http://localhost:3000/app.js:30815:13``."""
 _BADGE = lazy_pattern(r"\bshields\.io/|/badges?[/.]|\.(?:png|jpe?g|gif|svg|webp|ico|css|js|woff2?)(?:\?|$)", re.I)
-"""Part of the address of a badge, a picture or a file of a page's design: ``https://img.shields.io/``, ``/badge.svg``.
-"""
+"""Sign that an address is that of a badge, a picture or a file for a page's design, and no page to remember:
+``https://img.shields.io/``, ``/badge.svg``."""
 _REVIEW = lazy_pattern(
     r"https?://[^\s\"'<>`()\[\]]{4,200}/(?:pull|pulls|issues|merge_requests|-/merge_requests)/\d{1,9}"
 )
@@ -214,7 +226,8 @@ _REVIEW = lazy_pattern(
 
 
 def urls(evidence: Evidence) -> list[RecordLine]:
-    """Return the addresses of pages that the user, the agent or a call's outcome mentions, each with all its turns.
+    """Return the addresses of web pages that the user, the agent or the outcome of a call mentions, as statements with
+    the turns that mention them.
 
     Pull requests and issues come first, then the newest pages. Addresses of APIs, badges and files of a page are left
     out.
@@ -228,7 +241,8 @@ def urls(evidence: Evidence) -> list[RecordLine]:
 
 
 def _urls(turn: TurnEvidence) -> tuple[str, ...]:
-    """Return the distinct addresses in `turn`, in order. A page below a pull request or issue counts as the latter."""
+    """Return the distinct addresses of web pages in `turn`, in order. A page of a pull request or issue counts as the
+    pull request or issue itself."""
     numbers = {number for outcome in turn.outcomes for number in outcome.lines}
     searched = {
         *turn.lines.of_sources("user", "agent", "planner"),
@@ -240,7 +254,8 @@ def _urls(turn: TurnEvidence) -> tuple[str, ...]:
 
 
 def open_tasks(evidence: Evidence) -> list[RecordLine]:
-    """Return the open tasks of the agent's task lists, each with its status, without tasks of abandoned requests."""
+    """Return a statement on each open task in the agent's task lists: ``Fix the race (pending)``. Tasks that were
+    abandoned are left out."""
     turns, lines = list(evidence.turns.values()), list[RecordLine]()
     for task in chain.from_iterable(task_lists(evidence)):
         if task.is_open and not _is_abandoned(turns, evidence.turns[task.turn_id].turn.number - 1):
@@ -250,8 +265,8 @@ def open_tasks(evidence: Evidence) -> list[RecordLine]:
 
 
 def _is_abandoned(turns: Sequence[TurnEvidence], index: int) -> bool:
-    """Return True if the tasks listed in the turn at `index` are abandoned. They are if the user's last request before
-    it was answered, at this turn or later, and more than `LEFT_TURNS` turns have passed since then."""
+    """Return True if the tasks that the turn at `index` lists are abandoned: the user's last request before it was
+    answered, at this turn or later, and more than `LEFT_TURNS` turns have passed since the answer."""
     request = next((turn for turn in reversed(turns[:index]) if turn.user_lines), None)
     if request is None or not request.answered_at:
         return False
