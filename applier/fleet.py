@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["DIED", "EMPTY_ROW", "PlanOptions", "Row", "content_digest", "plan_row", "planned_rows"]
 
 _LONGEST_ERROR = 600
-"""Largest length of an error in a row, in characters."""
+"""Largest length of the error text in a row of results, in characters."""
 Row = dict[str, Any]
 EMPTY_ROW: Row = {
     **dict.fromkeys(("path", "digest", "options", "format"), ""),
@@ -63,7 +63,7 @@ class PlanOptions:
     """Digest of the prompts that a model gets; empty if the rules plan."""
     settings: PlanSettings = field(default_factory=PlanSettings)
     with_plan: bool = False
-    """True if the row also contains the plan."""
+    """True if the row of results also contains the plan."""
     store: str | None = None
     """Store in which the originals of an already compacted transcript are searched, besides the default one."""
 

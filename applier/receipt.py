@@ -57,7 +57,7 @@ class _Item:
     turn_id: str
     """Id of the turn that contains it, such as ``t12``."""
     text: str
-    """Text that the receipt shows for it."""
+    """Text by which a receipt shows it."""
     forms: tuple[str, ...]
     """Texts of it; if the compacted list contains one of them, the agent still sees it."""
 
@@ -100,11 +100,11 @@ def receipt(
     dollars: Mapping[str, float] | None = None,
     command: str = "compactor",
 ) -> str:
-    """Return the receipt of a compaction by `plan`, which must still have its messages in memory.
+    """Return the receipt of a compaction by `plan`: what the agent no longer sees, what that saves, how to get it back.
 
-    In a session with an earlier compaction, `tokens` (before and after) and `dollars` (of
-    `planner.prices.switch_dollars`) replace the plan's own numbers. `command`: the shell command for this program, with
-    the store if it is not the default.
+    `plan` must still have its messages in memory. In a session with an earlier compaction, `tokens` (before and after)
+    and `dollars` (of `planner.prices.switch_dollars`) replace the plan's own numbers. `command`: the shell command for
+    this program, with the store if it is not the default.
     """
     shown = preview(plan)
     before, after = tokens or (shown.tokens_before, shown.tokens_after)
@@ -113,8 +113,8 @@ def receipt(
 
 
 def in_sight(plan: CompactionPlan) -> str:
-    """Return the part of a receipt on what the agent still sees and no longer sees after a compaction by `plan`; empty
-    if there is nothing to list."""
+    """Return what the agent still sees and no longer sees after a compaction by `plan`, as text; empty if nothing is
+    worth listing."""
     return _printable(_item_lines(_report_of(preview(plan)), "Out of"))
 
 
@@ -125,8 +125,11 @@ def forecast(
     tokens: tuple[int, int] | None = None,
     dollars: Mapping[str, float] | None = None,
 ) -> str:
-    """Return the receipt that a compaction by `plan` would give; `tokens` and `dollars` are as for `receipt`. `review`:
-    the command that shows the whole plan; empty without one."""
+    """Return the receipt (what the agent would no longer see, and what that saves) of a compaction by `plan`, before it
+    is made.
+
+    `tokens` and `dollars` are as for `receipt`. `review`: the command that shows the whole plan; empty without one.
+    """
     shown = preview(plan)
     (before, after), report = tokens or (shown.tokens_before, shown.tokens_after), _report_of(shown)
     if shown.first_changed_message is None:
@@ -146,10 +149,11 @@ def receipt_of_foreign(
     by: str = "Claude Code",
     command: str = "compactor",
 ) -> str:
-    """Return the receipt of a compaction that another program made: from the list `before` to the list `after`.
+    """Return the receipt (what the agent no longer sees, and what that saves) of another program's compaction.
 
-    `sent_before`: the list that was sent instead of `before`, if that was compacted already. `by`: name of the program.
-    `model` and `usage`: the model that compacted, and what it used, if known. `command`: as for `receipt`.
+    It changed the list `before` to `after`. `sent_before`: the list that was sent instead of `before`, if that was
+    compacted already. `by`: name of the program. `model` and `usage`: the model that compacted, and what it used, if
+    known. `command`: as for `receipt`.
     """
     analysis = analyze(before, model)
     sent = analyze(after, known=analysis)
@@ -297,7 +301,8 @@ def _decisions(evidence: Evidence, facts: Sequence[ExtractedFact]) -> Iterator[_
 
 
 def _item(evidence: Evidence, kind: Kind, turn_id: str, text: str, *forms: str) -> _Item:
-    """Return an item for a receipt, on one line and with short paths; without `forms`, `text` is its only form."""
+    """Return something that the agent may need as an `_Item`, on one line and with short paths; without `forms`, `text`
+    is its only form."""
     return _Item(kind, turn_id, evidence.shown(one_line(text)), tuple(map(evidence.shown, forms or (text,))))
 
 

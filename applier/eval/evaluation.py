@@ -179,7 +179,7 @@ def evaluate_files(
 def _file_rows(
     path: Path, methods: Sequence[str], ratios: Sequence[float], model: str | None
 ) -> tuple[list[EvaluationRow], str]:
-    """Measure one transcript file; return its rows and an empty text, or no rows and an error text."""
+    """Measure one transcript file; return its rows of measurements and an empty text, or no rows and an error text."""
     try:
         read = read_transcript(path)
     except TranscriptError as error:
@@ -290,7 +290,7 @@ class ExamView:
 
     @property
     def sha(self) -> str:
-        """Digest of the text, which names the view."""
+        """Digest of the text, which identifies it among other texts."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property

@@ -72,7 +72,8 @@ class FolderPlanner:
         return [file.read_text("utf-8") for file in files]
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """Return the proposal in the recorded answers; if some are missing, write prompts and raise `NotRecorded`."""
+        """Return the plan that the recorded answers contain; if some are missing, write prompts and raise
+        `NotRecorded`."""
         answers = self.answers
         recorded = self._file("answer").is_file()
         prompts = () if recorded else rendered_prompts(request, answers=answers)

@@ -261,7 +261,8 @@ _PASSING = re.compile(
 
 
 def check_commands(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield as lessons the project's own check commands that succeeded, and why build commands are as they are."""
+    """Yield a lesson for each command that checks the project (tests, lint) and succeeded. Also yield one for each
+    build command for which the agent gave a reason."""
     known: set[str] = set()
     for turn, call, outcome in evidence.ended_calls():
         if not outcome.has_passed or any(RAN_NOTHING.search(one.text) for one in turn.statements_of(outcome.lines)):

@@ -142,7 +142,8 @@ def digest_of(line: str) -> str:
 
 
 def learned_lines(text: str, *, shared: bool = False) -> list[str]:
-    """Return the lines of a file's text that this program may have written; a `shared` file also has other content."""
+    """Return the learned lines (lessons) that this program may have written into the text of a file. `shared`: the file
+    also has other content."""
     _, ours, _ = _split_at_our_lines(text, shared=shared)
     return [line for line in ours.splitlines() if line.startswith("- ") and line.isprintable()]
 

@@ -243,7 +243,7 @@ def compact(
 
 
 def _compact_received(state: State, focus: str, *, dry_run: bool) -> Compaction:
-    """Run the preset's tiers for a requested compaction, one by one, until one of them changes the list."""
+    """Run the preset's tiers (ways to shorten the list) for a requested compaction, until one changes the list."""
     if not dry_run:
         state.store_left_out()
         _take_plan_ahead(state)
@@ -342,8 +342,8 @@ def _with_missing_results_noted(state: State, messages: Sequence[object]) -> lis
 
 
 def _shorten(state: State) -> None:
-    """Shorten a list that the provider refused, by the preset's tiers for that, until it is much shorter than the
-    limit."""
+    """Shorten a list that the provider refused, in the ways that the preset lists for that, until it is much
+    shorter."""
     limit, view = state.pressure.limit_tokens, state.ledger.view
     for tier in state.setup.preset.recovery:
         if state.tokens > limit * CLEARLY_SHORTER or state.ledger.view is view:
@@ -351,7 +351,8 @@ def _shorten(state: State) -> None:
 
 
 def undo(state: State) -> bool:
-    """Return to the list before the last compaction, and pause all tiers; return False if there was no compaction."""
+    """Return to the list before the last compaction; pause all automatic compaction; return False if there was no
+    compaction."""
     before = state.tokens
     if not state.ledger.undo():
         return False

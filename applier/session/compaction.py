@@ -30,7 +30,7 @@ from planner.reading.tokens import TokenCounter
 from planner.validity import Violation, check_messages
 
 UNSURE = "rules_unsure"
-"""Code of the planner's finding that its rules know little about the tools used in a conversation."""
+"""Code by which the planner reports that its rules know little about the tools used in a conversation."""
 CLEAR_OLD = ClearResults(keep_last=3, preview_characters=400)
 """Way to shorten the list that clears old tool results. It replaces a plan by rules that know little about the tools,
 as it is safer."""
@@ -39,8 +39,8 @@ SAFE_SHARE = 0.5
 OUTPUT_PRICE = 5.0
 """Price of an output token as a multiple of an input token, on every current Claude model."""
 ANY_WINDOW_TOKENS = 10**9
-"""Size of the window that the planner is given: so large that it never shortens the newest, unanswered messages. The
-session's last tier may do that."""
+"""Window size passed to the planner: so large that it never shortens the newest, unanswered messages. Only the
+session's last resort may do that."""
 LEAST_SAVINGS_SHARE = 0.4
 """Share of the limit that is always enough to save, as a fixed minimum may be too much in a small window."""
 
@@ -133,11 +133,13 @@ def attempt(
     focus: str = "",
     dry_run: bool = False,
 ) -> Compaction:
-    """Ask `tier` for a change of the list, and apply it if it saves `least_tokens` or more and no hook forbids it.
+    """Ask `tier` (a way to shorten the list) for a change, and apply it if it saves enough and no hook forbids it.
 
-    `trigger`: the cause, for the log. `forced`: no hook can forbid the change. `new_from`: index of the first message
-    that was not sent yet; None if all were. `focus`: what matters most now, for the planner. With `dry_run`, nothing is
-    applied.
+    `least_tokens`: smallest saving. `trigger`: the cause, for the log. `forced`: no hook can forbid the change.
+        `new_from`:
+    index of the first message that was not sent yet; None if all were. `focus`: what matters most now, for the planner.
+        With
+    `dry_run`, nothing is applied.
     """
     name, log_numbers, missing_tokens, started = _name_of(tier), dict[str, Any](), 0, state.setup.clock()
     kind: EventKind = "tier_failed"
@@ -235,8 +237,8 @@ def _numbers(change: Compaction) -> dict[str, Any]:
 
 
 def pause_tier(state: State, tier: Tier, forced: bool, missing_tokens: int = 0, *, is_held: bool = False) -> None:
-    """Pause `tier` until the history has grown by `missing_tokens` or more, since trying again at once would change
-    nothing. `Pressure.pause` describes the flags."""
+    """Pause a tier (way to shorten the list) until the history has grown by `missing_tokens` or more. Trying it again
+    at once would change nothing. `Pressure.pause` describes the flags."""
     tracker = state.ledger.tracker
     sizes = tracker.tokens, tracker.answered_tokens, missing_tokens
     state.pressure.pause(_name_of(tier), forced, *sizes, is_held=is_held)
@@ -247,8 +249,8 @@ def _name_of(tier: Tier) -> str:
 
 
 def situation_of(state: State, new_from: int | None = None, focus: str = "") -> Situation:
-    """Return the data that a tier reads, and adapt the planner's settings to the agent's request. `new_from`: index of
-    the first message that was not sent yet; None if all were. `focus`: what matters most now."""
+    """Return the data by which a tier (way to shorten the list) decides; adapt the planner's settings to the request.
+    `new_from`: index of the first message that was not sent yet; None if all were. `focus`: what matters most now."""
     tracker, pressure = state.ledger.tracker, state.pressure
     agent_settings = {
         "target_model": pressure.call.model,

@@ -99,10 +99,11 @@ class Frame:
 
 
 def draft(frame: Frame, edits: Edits, tracker: HistoryTracker, key: str, restore_tool: str = RESTORE_TOOL) -> Frame:
-    """Return `frame` with a tier's `edits` added. `without_refused_thinking` must check the result before it is sent.
+    """Return `frame` (the changes that make the sent list) with the `edits` that a tier wants added.
 
-    `key`: the key under which the originals will be stored. `restore_tool`: name of the agent's tool that restores
-    them, which the short texts mention; empty if it has none.
+    `without_refused_thinking` must check the result before it is sent. `key`: the key under which the originals will be
+    stored. `restore_tool`: name of the agent's tool that restores them, which the short texts mention; empty if it has
+    none.
     """
     if edits.plan is not None:
         frame = _planned(frame, edits.plan, tracker, edits.undecided_from)
@@ -177,8 +178,8 @@ def _counted_media(content: Sequence[object]) -> str:
 
 
 def message_at(frame: Frame, tracker: HistoryTracker, index: int) -> object:
-    """Return message `index` of the history as it is sent by `frame`: the same object if it is not changed. The message
-    must come after the replaced beginning of the history."""
+    """Return message `index` of the history as it is sent, with the changes of `frame`; the same object if it has none.
+    The message must come after the replaced beginning of the history."""
     if index not in frame.edited:
         return tracker.originals[index]
     plain = tracker.plain[index]
@@ -205,8 +206,8 @@ def _with_text(block: Block, text: str | None) -> Block:
 
 
 def first_disagreement(frame: Frame, other_frame: Frame) -> int | None:
-    """Return the index of the first message of the history that two frames send differently. 0 if they replace the
-    beginning differently, None if they send the same list."""
+    """Return the index of the first message of the history that two sets of changes (frames) send differently. 0 if
+    they replace the beginning differently, None if they send the same list."""
     if frame.start != other_frame.start or frame.head != other_frame.head:
         return 0
     replaced = {message for (message, _), _ in frame.placeholders.items() ^ other_frame.placeholders.items()}
@@ -215,18 +216,16 @@ def first_disagreement(frame: Frame, other_frame: Frame) -> int | None:
 
 
 def without_refused_thinking(frame: Frame, sent: Frame, tracker: HistoryTracker, since: int = 0) -> Frame:
-    """Return `frame` without the thinking that the API would refuse, in messages from index `since` on.
-
-    Some models accept their thinking only after exactly the messages that preceded it. So all thinking after the first
-    difference between the list of `frame` and the list last sent (by the frame `sent`) is left out.
-    """
+    """Return `frame` without the thinking that the API would refuse, in messages from index `since` on. Some models
+    accept their thinking only after exactly the messages that preceded it. So all thinking after the first difference
+    between the list of `frame` and the list last sent (by the frame `sent`) is left out."""
     first = first_disagreement(frame, sent)
     return frame if first is None else frame.without_thinking_from(tracker.plain, max(first, since))
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """List that is sent: the whole history with the changes of a frame; with its size in tokens and pictures."""
+    """List that is sent to the model, made of the whole history and the changes of a frame, with its size."""
 
     messages: list[object] = field(default_factory=list)
     counted: list[int] = field(default_factory=list)
@@ -238,7 +237,7 @@ class View:
 
     @classmethod
     def of(cls, frame: Frame, tracker: HistoryTracker) -> View:
-        """Return the list that results from applying `frame` to the whole history."""
+        """Return the list that results from applying the changes of `frame` to the whole history."""
         plain = [plain_message(message) for message in frame.head]
         counted, load = [tracker.counter.message(message) for message in plain], sum(map(load_of, plain), Load())
         return cls(list(frame.head), counted, sum(counted), load).extended(frame, tracker, frame.start)

@@ -192,21 +192,16 @@ class HistoryTracker:
     def _extend_by(self, passed: list[object]) -> Arrival:
         """Compare the list `passed` with the history, add its new messages, and return the difference."""
         head, start = self._compacted_part_of(passed)
-        after_head = passed[head:]
-        for index, place in (
-            (index, index - start) for index in self._replaced if start <= index < start + len(after_head)
-        ):
-            after_head[place] = self._original_of(after_head[place], index)
+        later = passed[head:]
+        for index, place in ((index, index - start) for index in self._replaced if start <= index < start + len(later)):
+            later[place] = self._original_of(later[place], index)
         length = len(self)
-        first_changed, marked = self._compare(after_head, start, min(length, start + len(after_head)))
+        first_changed, marked = self._compare(later, start, min(length, start + len(later)))
         places = range(head + first_changed - start, len(passed))
-        new = [
-            (checked_message(after_head[place - head], f"messages[{place}]"), after_head[place - head])
-            for place in places
-        ]
+        new = [(checked_message(later[place - head], f"messages[{place}]"), later[place - head]) for place in places]
         is_edit = self._is_edit_in_place([plain for plain, _ in new], first_changed)
         for index in marked:
-            self._replace_marks(index, after_head[index - start])
+            self._replace_marks(index, later[index - start])
         if first_changed < length:
             self._truncate(first_changed)
         for plain, message in new:

@@ -30,8 +30,8 @@ class Undoable(NamedTuple):
 
     frame: Frame
     thought_since: int | None
-    """Index of the first message that the model wrote after a compaction replaced this frame; None until the next list
-    was sent. The API may refuse the thinking of such messages after `undo`."""
+    """Index of the first message that the model wrote after the compaction to be undone; None until the next list was
+    sent. The API may refuse the thinking of such messages after `undo`."""
 
 
 class Saved(NamedTuple):
@@ -121,7 +121,7 @@ class Ledger:
     noted_at: float = float("-inf")
     """Time of the last note in the store that the conversation is still used."""
     saved: Saved = field(default_factory=lambda: Saved(Committed(), 0, True))
-    """State that was last stored for a restart."""
+    """State of the session as it was last stored for a restart, to store it only if it has changed."""
     known_state: KnownState = field(default_factory=KnownState)
     answered: str = ""
     """Digest of the last list that was sent again with notes in place of lost tool results, to try that only once."""
@@ -141,7 +141,7 @@ class Ledger:
 
     @property
     def is_sent(self) -> bool:
-        """True if the list in force is the one that was sent last."""
+        """True if the next list has the same changes to the history as the list that was sent last."""
         return first_disagreement(self.last.frame, self.frame) is None
 
     def take(self, messages: Sequence[object], *, is_shared: bool) -> Arrival:

@@ -206,7 +206,7 @@ class SavedFrame(BaseModel):
         )
 
     def committed(self, store: Store) -> Committed:
-        """Return the frame, with its plan loaded from `store`.
+        """Return the stored changes (a frame) as an object, with the plan by which they were made.
 
         Raises:
             StoreError: the plan cannot be read.

@@ -97,7 +97,7 @@ class When:
     """True if the trigger waits for a requested compaction."""
 
     def fires(self, measured: Measurement) -> bool:
-        """Return True if all conditions of this trigger hold for the numbers `measured`."""
+        """Return True if the numbers `measured` meet all conditions of this trigger."""
         room, goal, prices = measured.limit_tokens - measured.tokens, measured.goal_tokens, measured.prices
         return (
             _ORDER.index(measured.level) >= _ORDER.index(self.level)
@@ -121,14 +121,15 @@ class Step:
 
     tier: Tier
     when: tuple[When, ...]
-    """Triggers of the row, one of which is enough."""
+    """Triggers (conditions to run) of the row, one of which is enough."""
     min_savings_tokens: int = 0
-    """Smallest saving for which the row changes the list; ignored if the prompt would not fit."""
+    """Smallest saving in tokens for which the list is changed; ignored if the prompt would not fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """Named way to keep an agent within its window: which tiers run, when, and in which order."""
+    """Named way to keep an agent within its window: which tiers (ways to shorten the list) run, when, and in which
+    order."""
 
     name: str
     arrival: tuple[Tier, ...] = ()
@@ -168,16 +169,17 @@ class Preset:
 
     @property
     def plan_goal(self) -> PlanTurns | None:
-        """Tier that makes a plan, with the size it aims at; None if the preset has none."""
+        """Tier (way to shorten the list) that makes a plan, with its goal; None if the preset has none."""
         tiers = (row.tier for row in self.planning)
         return next((tier for tier in tiers if isinstance(tier, PlanTurns)), None)
 
     def tuned(self, settings: SessionSettings) -> Preset:
-        """Return this preset with the user's `settings` in place of its own constants.
+        """Return this preset (a table of ways to shorten the list) with the user's `settings` in place of its
+        constants.
 
-        ``keep_ratio`` sets how much a plan leaves, and ``compact_at_ratio`` when it is made; None changes nothing. A
-        recovery keeps at most `RECOVERY_SHARE`. Rows for a prompt that would not fit do not change. Without
-        ``auto_compact``, only requested compactions and recoveries are left.
+        ``keep_ratio`` sets how much a plan leaves, and ``compact_at_ratio`` when it is made; None changes nothing.
+        After a refusal by the provider at most `RECOVERY_SHARE` is kept. Rows for a prompt that would not fit do not
+        change. Without ``auto_compact``, the list is only shortened on request or after a refusal.
         """
         keep_share, compact_at = settings.keep_ratio, settings.compact_at_ratio
         keep_in_recovery = None if keep_share is None else min(keep_share, RECOVERY_SHARE)
@@ -346,7 +348,7 @@ PRESETS: dict[str, Preset] = {
 
 
 def preset_named(name: str | Preset) -> Preset:
-    """Return the preset called `name`; a `Preset` is returned as it is. Raise SettingsError if there is none."""
+    """Return the preset (table of ways to shorten the list) called `name`. Raise SettingsError if there is none."""
     if isinstance(name, Preset):
         return name
     if name not in PRESETS:

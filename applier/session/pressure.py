@@ -43,7 +43,7 @@ class Pressure:
     growth_tokens: float
     """Tokens that a call adds on average."""
     gauge: Gauge = field(default_factory=Gauge)
-    """Formula that turns our token counts into the provider's."""
+    """Formula that turns our token counts into the provider's token counts."""
     maximum_tokens: int = sys.maxsize
     """Longest prompt that the provider accepts, as far as its errors have shown it."""
     limits: MediaLimits = field(default_factory=MediaLimits)
@@ -127,8 +127,8 @@ class Pressure:
         )
 
     def measure(self, view_tokens: int, goal_tokens: int, idle_seconds: float) -> Measurement:
-        """Return the numbers by which triggers decide, for a prompt whose messages count `view_tokens`. `goal_tokens`:
-        tokens that the next plan would leave. `idle_seconds`: time since the last call."""
+        """Return the numbers by which triggers decide whether to shorten a prompt. `view_tokens`: count of its
+        messages. `goal_tokens`: tokens that the next plan would leave. `idle_seconds`: time since the last call."""
         tokens = self.gauge.prompt(view_tokens)
         return Measurement(
             tokens=tokens,
@@ -149,10 +149,8 @@ class Pressure:
 
     def note_sent(self, view_tokens: int, added_tokens: int | None, goal_tokens: int) -> None:
         """Record that a list of `view_tokens` is sent, to measure growth and the cost of not compacting yet.
-
         `added_tokens`: tokens more than in the last list; None if that is unknown. A compaction could have removed what
-        exceeds `goal_tokens`.
-        """
+        exceeds `goal_tokens`."""
         if added_tokens is not None:
             self.growth_tokens += GROWTH_WEIGHT * (self.gauge.of_messages(added_tokens) - self.growth_tokens)
         self.carried_tokens += max(0, self.gauge.of_messages(view_tokens) - goal_tokens)
@@ -164,17 +162,15 @@ class Pressure:
         self.limits = MediaLimits(refused.images or limits.images, size, refused.largest or limits.largest)
 
     def refuse(self, refused: TooLong, view_tokens: int) -> None:
-        """Lower the limit, and correct the gauge, after the provider refused a prompt as too long. `view_tokens`:
-        counted tokens of its messages."""
+        """Lower the limit, and correct the token formula, after the provider refused a prompt as too long.
+        `view_tokens`: counted tokens of its messages."""
         self.maximum_tokens = refused.maximum_tokens or self.maximum_tokens
         self.gauge = self.gauge.refused(view_tokens, refused.actual_tokens, self.limit_tokens)
 
     def is_paused(self, tier: str, forced: bool, history_tokens: int, answered_tokens: int, view_tokens: int) -> bool:
-        """Return True if `tier` should not be tried yet, as the history has hardly grown since the last try.
-
-        `forced`: the tier runs because the window is nearly full, for which it has a pause of its own. If the prompt
-        (with `view_tokens` of messages) does not fit, only the size `answered_tokens` of the answered messages counts.
-        """
+        """Return True if `tier` should not be tried yet, as the history has hardly grown since the last try. `forced`:
+        the tier runs because the window is nearly full, for which it has a pause of its own. If the prompt (with
+        `view_tokens` of messages) does not fit, only the size `answered_tokens` of the answered messages counts."""
         pause = self.pauses.get((tier, forced), Pause(0, 0))
         if history_tokens >= pause.history_tokens:
             return False
@@ -190,11 +186,12 @@ class Pressure:
         *,
         is_held: bool = False,
     ) -> None:
-        """Pause `tier` until the history, now `history_tokens`, has grown by `missing_tokens` or more.
+        """Pause a tier (way to shorten the list) until the history, now `history_tokens`, has grown.
 
-        If the prompt does not fit, it is enough that the answered messages, now `answered_tokens`, have grown as much.
-        `forced`: the tier ran because the window is nearly full; that pause is shorter. `is_held`: the compaction was
-        undone by the user, so the pause is long, but ends at once if the prompt does not fit.
+        It must grow by `missing_tokens` or more. If the prompt does not fit, it is enough that the answered messages,
+        now `answered_tokens`, have grown as much. `forced`: the tier ran because the window is nearly full; that pause
+        is shorter. `is_held`: the user has undone the compaction, so the pause is long, but ends at once if the prompt
+        does not fit.
         """
         share = FORCED_REARM_SHARE if forced and not is_held else REARM_SHARE
         growth_tokens = self.gauge.countable(max(missing_tokens, self.limit_tokens * share))

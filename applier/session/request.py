@@ -26,7 +26,7 @@ MAX_CACHE_MARKS = 4
 
 @dataclass(frozen=True)
 class AgentCall:
-    """Fields of an agent's request besides its messages; None for an unknown field."""
+    """Fields of an agent's request to its model besides the messages; None for an unknown field."""
 
     model: str = ""
     system: str | Sequence[Block] | None = None
@@ -166,7 +166,7 @@ class Gauge:
         return max(0, math.floor(message_tokens / self.ratio))
 
     def with_fixed(self, fixed_tokens: int) -> Gauge:
-        """Return this gauge for a system prompt and tools of `fixed_tokens`, by our counter. Tokens that become known
+        """Return this formula for a system prompt and tools of `fixed_tokens`, by our counter. Tokens that become known
         this way no longer count as extra."""
         known_tokens = (fixed_tokens - self.fixed_tokens) * self.ratio
         extra = max(0.0, self.extra_tokens - known_tokens) if known_tokens > 0 else self.extra_tokens
@@ -175,9 +175,9 @@ class Gauge:
         return replace(self, fixed_tokens=fixed_tokens, extra_tokens=extra, least_actual=least)
 
     def calibrated(self, counted_tokens: int, actual_tokens: int, limit_tokens: int) -> Gauge:
-        """Return this gauge, corrected by a prompt that the provider counted as `actual_tokens`.
+        """Return this formula, corrected by a prompt that the provider counted as `actual_tokens`.
 
-        `counted_tokens`: our count of its messages. The corrected gauge gives `actual_tokens` for the same prompt, or
+        `counted_tokens`: our count of its messages. The corrected formula gives `actual_tokens` for the same prompt, or
         the nearest number that system prompt, tools and a tokenizer can explain. `limit_tokens` bounds an unknown
         system prompt.
         """
@@ -223,7 +223,7 @@ class Gauge:
         return max(limit_tokens * UNTOLD_SHARE, proved)
 
     def refused(self, counted_tokens: int, actual_tokens: int, limit_tokens: int) -> Gauge:
-        """Return this gauge, corrected after the provider refused a prompt that seemed to fit.
+        """Return this formula, corrected after the provider refused a prompt that seemed to fit.
 
         `counted_tokens`: our count of its messages. The provider's `actual_tokens` are always believed. If it named
         none (0), the correction stays within a tokenizer's possible error: perhaps the bytes were too many, or the

@@ -344,7 +344,7 @@ class Session:
 
     @property
     def plan(self) -> CompactionPlan | None:
-        """Plan by which the sent list was made; None without one. It has its history unless another process made it."""
+        """Plan by which the present list was made; None without one. A plan of another process lacks its messages."""
         return self._state.ledger.frame.plan
 
     def child(self, task: str, window_tokens: int | None = None) -> Session:

@@ -49,11 +49,9 @@ class CallGuard:
 
     @contextmanager
     def exclusively(self) -> Iterator[State]:
-        """Yield a copy of the state to one thread at a time; at the end of the block the copy becomes the state.
-
-        So an interrupted call leaves the session unchanged. A hook that calls the session within a call works on the
-        same copy.
-        """
+        """Yield a copy of the state to one thread at a time; at the end of the block the copy becomes the state. So an
+        interrupted call leaves the session unchanged. A hook that calls the session within a call works on the same
+        copy."""
         with self.lock:
             if self._draft is not None:
                 yield self._draft
@@ -151,12 +149,9 @@ class _StateChange:
     """True if this call's state was stored; False if another process's state stays."""
 
     def __call__(self, data: Any) -> Any:
-        """Return the state to store in place of the stored `data`, as JSON data.
-
-        That is the state after this call, unless another process has changed the sent list meanwhile: then its state
-        stays. If two lists were sent at the same time, nobody knows which one the next answer belongs to, so
-        `is_answered` becomes False.
-        """
+        """Return the state to store in place of the stored `data`, as JSON data. That is the state after this call,
+        unless another process has changed the sent list meanwhile: then its state stays. If two lists were sent at the
+        same time, nobody knows which one the next answer belongs to, so `is_answered` becomes False."""
         number = _state_number(data)
         newer = _validated(data) if number != self.number and data else None
         if newer is not None and newer.frame == self.to.frame:
@@ -185,8 +180,8 @@ class Sharing:
 
     @contextmanager
     def around_call(self, state: State) -> Iterator[None]:
-        """Wait up to `HOLD_SECONDS` for other processes, load the state of the last call, run the block, store the
-        state. If the store fails, that is reported, and the block runs on this process's own state."""
+        """Enclose one call: wait up to `HOLD_SECONDS` for other processes, load the newest state, and store it
+        afterwards. If the store fails, that is reported, and the call runs on this process's own state."""
         with ExitStack() as stack:
             problem, is_alone, store, ledger = "", False, state.setup.store, state.ledger
             try:

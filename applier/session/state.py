@@ -198,8 +198,8 @@ class State:
         self.planning.previous = committed.frame.plan
 
     def give_up_lost(self) -> bool:
-        """Return True if the store's file was removed. Then forget what was stored in it: the next list is sent whole,
-        and all pauses of tiers end."""
+        """Return True if the store's file was removed. Then forget what was stored: the next list is sent whole, and
+        compaction may be tried again at once."""
         opening = self.setup.store.opening
         if opening == self.ledger.store_opening:
             return False

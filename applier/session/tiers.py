@@ -37,7 +37,7 @@ was added since."""
 FLOOR_SHARE = 0.4
 """Largest share of a small window that `PlanTurns.floor_tokens` may take."""
 KEPT_SHARE = 0.25
-"""Largest share of a small window that the newest messages may keep, whatever a preset's constant is."""
+"""Largest share of a small window that the newest messages may keep, even if a preset wants to keep more."""
 FULL_SHARE, LEAST_SHARE = 0.9, 0.05
 """Shares of the room for messages if the newest, unanswered ones are long. All messages together may fill the first
 share; the older ones always have the second."""
@@ -49,7 +49,7 @@ LOOK_UP_TOOLS = frozenset((RESTORE_TOOL, "search_context"))
 
 @dataclass(frozen=True)
 class Situation:
-    """Data about a session that a tier reads: history, sent list, sizes and limits."""
+    """Data by which a tier (way to shorten the list) decides: history, present list, sizes and limits."""
 
     tracker: HistoryTracker
     frame: Frame
@@ -170,7 +170,8 @@ class PlanTurns:
         return max(1, gauge.countable(goal_tokens + live_tokens) - situation.carried_tokens())
 
     def _turns_to_keep(self, situation: Situation, history: History) -> set[str]:
-        """Return the ids of the newest turns that the preset keeps whole, whatever the planner decides."""
+        """Return the ids of the newest turns that must stay whole, by this tier's constants, whatever a plan
+        decides."""
         counted, last = situation.tracker.counted, len(situation.tracker)
         kept = {turn.id for turn in history.turns if turn.stop > last - self.keep_last_messages}
         left = min(self.keep_last_tokens, situation.gauge.countable(situation.room_tokens * KEPT_SHARE))
@@ -278,7 +279,7 @@ def _strategy_counts(plan: CompactionPlan) -> str:
 TEXT_ROOM_SHARE = 0.2
 """Share of the limit that stays free for later messages when a user's own text is cut to fit."""
 SMALL_WINDOW_SHARE = 0.8
-"""Largest share of the room that new results may fill, whatever a preset's constant is."""
+"""Largest share of the room that new results may fill whole, even if a preset allows more."""
 RESTORE_LINE_TOKENS = 40
 """Largest size of the line below a shortened result that says how to restore it."""
 TAIL_SHARE = 0.25

@@ -96,7 +96,8 @@ def pack(content: bytes) -> bytes:
 
 
 def unpack(body: bytes, place: str) -> bytes:
-    """Return the content stored in `body`; `place` names the record in errors."""
+    """Return the content that a record's `body` stores, checked against its digest; `place` names the record in
+    errors."""
     digest, packed = body[:32], body[32:]
     try:
         content = _UNPACKING.get(packed[:1], bytes)(packed)
@@ -409,7 +410,8 @@ def read_messages(backend: Backend, nodes: Sequence[Node], place: str) -> list[A
 
 
 def audit(backend: Backend) -> list[Finding]:
-    """Recompute every digest in `backend` and return a finding for each problem; change nothing."""
+    """Recompute every digest in `backend`; return a finding for each record that is damaged or missing; change
+    nothing."""
     problems: list[str] = []
     try:
         with backend.transaction():

@@ -135,7 +135,8 @@ class MessagesServer:
         return 200, {"input_tokens": request_tokens(request)}
 
     def reply(self, request: Request) -> Response:
-        """Return the response to `request`, and record both."""
+        """Answer `request` as the real API would: refuse a broken rule, else send the script's next reply and bill it.
+        Request and answer are recorded."""
         with self._lock:
             violations = judge(request, self.window_tokens, self._issued)
             reply = self._next(request, violations)

@@ -37,7 +37,7 @@ PROTECTED = "/api/"
 OPENING = "/api/open"
 """Path at which the page in the browser exchanges the token in its link for the key, once."""
 MAX_BODY_BYTES = 8 * 2**20
-"""Size of the largest request; a person's changes to 100,000 turns and a brief are smaller."""
+"""Size of the largest request; all of a person's changes to a plan of 100,000 turns are smaller."""
 STOP_SECONDS = 2
 """Time that unfinished answers have when the server ends."""
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
