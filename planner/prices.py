@@ -40,13 +40,13 @@ class PriceBand(BaseModel):
     above_tokens: int = Field(ge=1)
     """Size of the prompt, in tokens, above which these prices apply."""
     input: float = Field(default=1.0, gt=0)
-    """Factor by which the model's `input` price is multiplied, and so the prices of its cache."""
+    """Factor for the model's `input` price, and so for the prices of its cache, if the prompt is long."""
     output: float = Field(default=1.0, gt=0)
-    """Factor by which the model's `output` price is multiplied."""
+    """Factor for the model's `output` price if the prompt is long."""
 
 
 class ModelPrices(BaseModel):
-    """Prices of one model; the defaults are Anthropic's general ratios."""
+    """Prices of one model. The defaults are Anthropic's general ratios of cache prices to the input price."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

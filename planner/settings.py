@@ -1,4 +1,4 @@
-"""Defines the settings of planning, with their bounds, prices of models, and the user's declarations of what tools do.
+"""Defines the settings of planning, with their bounds, and the user's declarations of what tools do.
 
 Unknown settings are refused. A tool without a declaration counts as one that may change the outside world.
 """

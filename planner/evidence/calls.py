@@ -352,13 +352,13 @@ def read_outcome(call: Call, result: Sequence[Statement]) -> Outcome:
     `result`: the lines of its result."""
     if call.result is None:
         return Outcome("unanswered", ())
-    filled = [one for one in result if one.text.strip()]
+    filled = [line for line in result if line.text.strip()]
     code = exit_code(result)
-    if any(is_refusal(one.text) for one in filled[:2] if not one.lines[0].continues):
-        users_words = [one for one in filled if one.lines[0].source == "user"][:REPORT_LINES]
-        words = users_words or [one for one in filled if is_refusal(one.text)][:1]
+    if any(is_refusal(line.text) for line in filled[:2] if not line.lines[0].continues):
+        users_words = [line for line in filled if line.lines[0].source == "user"][:REPORT_LINES]
+        words = users_words or [line for line in filled if is_refusal(line.text)][:1]
         return failed_outcome(words, words[:1], code, refused=is_refusal(result[0].text))
-    still_runs = any(is_running(one.text) for one in result[:HEAD_LINES])
+    still_runs = any(is_running(line.text) for line in result[:HEAD_LINES])
     begins_as_error = bool(filled) and _ERROR.match(filled[0].text) is not None
     if call.is_error or code or reports_error(call) or (begins_as_error and call.kind != "ask" and not still_runs):
         reasons = _reasons(filled)
@@ -369,10 +369,10 @@ def read_outcome(call: Call, result: Sequence[Statement]) -> Outcome:
 def _reasons(filled: Sequence[Statement]) -> Sequence[Statement]:
     """Return the lines that show best why a call failed: the first ones with a word of failure, or else the first ones
     of its result. `filled`: lines of the result that have text."""
-    with_words = (one for one in filled if mentions_failure(one.text))
+    with_words = (line for line in filled if mentions_failure(line.text))
     if reasons := [*islice(with_words, REPORT_LINES)]:
         return reasons
-    printed = [one for one in printed_lines(filled) if not one.lines[0].continues]
+    printed = [line for line in printed_lines(filled) if not line.lines[0].continues]
     return printed[:REPORT_LINES] or filled[:1]
 
 
@@ -390,7 +390,7 @@ def failed_outcome(
     `reasons`: lines that show why it failed, the most informative first; `decisive`: those that every compacted
     conversation keeps; `code`: its exit code; `counts`: lines such as ``2 failed, 3 passed``, shown with the reasons.
     """
-    order = tuple(dict.fromkeys(number for one in reasons for number in one.numbers))
+    order = tuple(dict.fromkeys(number for line in reasons for number in line.numbers))
     return Outcome(
         "failed",
         numbers_of([*reasons[:OUTCOME_LINES], *counts]),
@@ -424,8 +424,8 @@ def exit_code(result: Sequence[Statement]) -> int | None:
 def printed_lines(result: Sequence[Statement]) -> list[Statement]:
     """Return the lines of a result that the tool itself printed: no empty ones, and none that the host program adds
     around the output, such as the exit code."""
-    filled = (one for one in result if one.text.strip())
-    return [one for one in filled if not (is_wrapping(one.text) or _EXIT_CODE.match(one.text))]
+    filled = (line for line in result if line.text.strip())
+    return [line for line in filled if not (is_wrapping(line.text) or _EXIT_CODE.match(line.text))]
 
 
 def _informative_lines(call: Call, filled: Sequence[Statement]) -> Sequence[Statement]:
@@ -434,10 +434,10 @@ def _informative_lines(call: Call, filled: Sequence[Statement]) -> Sequence[Stat
     They are all lines of a short result. Of a longer one, it is the first line with a URL, or else the first line, if
     the call changed, searched or asked something; otherwise none.
     """
-    printed = [one for one in filled if not is_wrapping(one.text)] or filled
+    printed = [line for line in filled if not is_wrapping(line.text)] or filled
     if len(printed) <= OUTCOME_LINES:
         return printed
-    with_address = [one for one in printed if "://" in one.text]
+    with_address = [line for line in printed if "://" in line.text]
     return (with_address or printed)[:1] if call.kind in ("write", "search", "ask") else ()
 
 
@@ -477,7 +477,7 @@ def listed_failures(statements: Sequence[Statement]) -> Iterator[list[Statement]
     """
     in_list = False
     outermost: int | None = None  # indentation of the list's entries
-    summary = [one for one in statements if one.source == "planner"]
+    summary = [line for line in statements if line.source == "planner"]
     for index, statement in enumerate(summary):
         bare = statement.text.lstrip()
         if _HEADING.match(statement.text):
@@ -492,11 +492,11 @@ def _rest_of_entry(indent: int, after: Sequence[Statement]) -> Iterator[Statemen
     """Yield the lines that belong to an error in a list: its continuation, and the line of its remedy or else the first
     line below it. `indent`: indentation of the error; its details are indented further. `after`: all lines after the
     first one of the error."""
-    continued = list(takewhile(lambda one: one.lines[0].continues, after))
+    continued = list(takewhile(lambda line: line.lines[0].continues, after))
     yield from continued
     after = after[len(continued) :]
-    deeper = list(takewhile(lambda one: _indent(one) > indent, after))
-    remedies = [one for one in deeper or after[:1] if _MENDED.match(one.text)]
+    deeper = list(takewhile(lambda line: _indent(line) > indent, after))
+    remedies = [line for line in deeper or after[:1] if _MENDED.match(line.text)]
     yield from (remedies or deeper)[:1]
 
 

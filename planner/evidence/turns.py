@@ -367,24 +367,24 @@ class Fields(Field):
 
     def read_call(self, name: str, arguments: Mapping[str, Any], reading: CallReading) -> CallReading:
         """Return what a call of the tool `name` does and with what, as changed by all fields, one after the other."""
-        for one in self._fields:
-            reading = one.read_call(name, arguments, reading)
+        for work_field in self._fields:
+            reading = work_field.read_call(name, arguments, reading)
         return reading
 
     def read_result(self, call: Call, result: Sequence[Statement], outcome: Outcome) -> Outcome:
         """Return how `call` ended, as changed by all fields, one after the other."""
-        for one in self._fields:
-            outcome = one.read_result(call, result, outcome)
+        for work_field in self._fields:
+            outcome = work_field.read_result(call, result, outcome)
         return outcome
 
     def record(self, evidence: Evidence) -> Iterable[RecordLine]:
         """Yield the statements of all fields on the state of the work."""
-        for one in self._fields:
-            yield from one.record(evidence)
+        for work_field in self._fields:
+            yield from work_field.record(evidence)
 
     def common_name(self, turns: Sequence[TurnEvidence]) -> str:
         """Return the beginning that most objects' names share, by the first field that finds one."""
-        return next(filter(None, (one.common_name(turns) for one in self._fields)), "")
+        return next(filter(None, (work_field.common_name(turns) for work_field in self._fields)), "")
 
 
 _REGISTERED: list[Field] = []
@@ -441,7 +441,7 @@ def _read_turn(
     lines = attributed(turn_lines(history, turn), results)
     read = lines.to_read()
     all_statements = [
-        one._replace(text=without_escapes(one.text)) if "\x1b" in one.text else one for one in statements(read)
+        line._replace(text=without_escapes(line.text)) if "\x1b" in line.text else line for line in statements(read)
     ]
     statements_by_block = {block: list(group) for block, group in groupby(all_statements, key=attrgetter("block"))}
     outcomes: list[Outcome] = []
@@ -459,8 +459,10 @@ def _read_turn(
         outcomes=tuple(outcomes[: len(calls)]),
         tokens=tokens,
         line_tokens=line_tokens,
-        failure_lines=_numbers([*[numbers_of(entry[:1]) for entry in listed], *[one.reasons for one in outcomes]]),
-        decisive_lines=_numbers([*map(numbers_of, listed), *[one.decisive for one in outcomes]]),
+        failure_lines=_numbers(
+            [*[numbers_of(entry[:1]) for entry in listed], *[outcome.reasons for outcome in outcomes]]
+        ),
+        decisive_lines=_numbers([*map(numbers_of, listed), *[outcome.decisive for outcome in outcomes]]),
         boilerplate_lines=boilerplate_of(read),
     )
 
@@ -552,7 +554,9 @@ def _without_noise(turn: TurnEvidence, noise_texts: set[str]) -> TurnEvidence:
     if outcomes == turn.outcomes:
         return turn
     decisive = [number for number in turn.decisive_lines if number not in noise_lines]
-    return replace(turn, outcomes=outcomes, decisive_lines=_numbers([decisive, *[one.decisive for one in outcomes]]))
+    return replace(
+        turn, outcomes=outcomes, decisive_lines=_numbers([decisive, *[outcome.decisive for outcome in outcomes]])
+    )
 
 
 def _without_reasons(outcome: Outcome, noise: set[int]) -> Outcome:

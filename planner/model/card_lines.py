@@ -379,7 +379,7 @@ def _between(turn: TurnEvidence, new: Set[int], shown: Set[int]) -> Iterator[int
     for number in new:
         for step in (-1, 1):
             near = range(number + step, number + step * (GAP_LINES + 2), step)
-            other = next((one for one in near if one in shown or one in new), number)
+            other = next((at for at in near if at in shown or at in new), number)
             before, after = min(number, other), max(number, other)
             is_one_text = turn.lines.text_at(before - 1).stop >= after
             if is_one_text:

@@ -208,8 +208,8 @@ def plan_questions(basis: QuestionBasis, prompts: Prompts) -> PlannedQuestions:
         read = sum(question.tokens(prompts, request.counter) for question in questions)
         excess = read + notes_tokens(basis, len(questions)) - request.input_left_tokens
         if excess <= 0:
-            asked = (one for one in questions if not all(turn.turn.live for turn in one.scope.turns))
-            return PlannedQuestions(tuple(asked), "")
+            useful = [question for question in questions if not all(turn.turn.live for turn in question.scope.turns)]
+            return PlannedQuestions(tuple(useful), "")
         budget = max(1, budget - max(math.ceil(excess), budget // 100))  # a smaller step may change no card
     why_not = f"so many small turns are new that their cards take {read} tokens, more than may be read now"
     return PlannedQuestions((), f"not asked: {why_not}")
