@@ -81,6 +81,7 @@ def _limited_to_thread(visible: Visible, run: Callable[..., Any]) -> Callable[..
 
     @wraps(run)
     def tool(*, context: Context, **arguments: Any) -> Any:
+        """Limit the server to the thread in the call's ``threadId``, and call `run`."""
         meta: Mapping[str, Any] = context.request_context.meta or {}
         visible.show(str(meta.get("threadId", "")))
         return run(**arguments)
@@ -96,11 +97,13 @@ def _look_up(visible: Visible, name: str) -> Callable[..., Any]:
     model = PROJECT_TOOLS[name].input
 
     def tool(**arguments: Any) -> list[str | Image]:
+        """Answer a call of the tool by its texts and images."""
         content = answer_call(visible, name, arguments, PROJECT_TOOLS)
         parts = [content] if isinstance(content, str) else map(_part, content)
         return [part for part in parts if part is not None]
 
     def parameter(name: str, field: FieldInfo) -> inspect.Parameter:
+        """Return an argument of the tool as a parameter of its signature."""
         default = inspect.Parameter.empty if field.is_required() else field.default
         return inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[field.annotation, field]

@@ -64,12 +64,14 @@ class _Codex(WrappedClient):
     takes_server = True
 
     def upstreams(self) -> dict[str, str]:
+        """Return the provider's address from Codex's settings, for both ways in which Codex logs in."""
         addresses = super().upstreams()
         addresses.pop(OPENAI, None)  # Codex does not read the variable
         url = self._address().url
         return {**addresses, **({CHATGPT: url, OPENAI: _version_1(url) or ""} if url else {})}
 
     def arguments(self, url: str, server: Sequence[str], variables: Sequence[str]) -> list[str]:
+        """Return the command line with options (``-c key=value``) for the provider's address and the MCP server."""
         setting = self._address().name
         options: dict[str, object] = {setting: f"{url}/v1"} if setting else {}
         if server:
@@ -108,9 +110,11 @@ class _Copilot(WrappedClient):
     _URL_VARIABLE = "COPILOT_PROVIDER_BASE_URL"
 
     def upstreams(self) -> dict[str, str]:
+        """Return the address that the person set, if the proxy serves such a provider."""
         return {self._upstream: self.environment[self._URL_VARIABLE]} if self._upstream else {}
 
     def variables(self, url: str) -> dict[str, str]:
+        """Return the variable that makes Copilot send its requests to the proxy at `url`, if that can serve them."""
         ends = {ANTHROPIC: "", OPENAI: "/v1"}
         return {self._URL_VARIABLE: f"{url}{ends[self._upstream]}"} if self._upstream else {}
 

@@ -51,9 +51,11 @@ class _Commands(click.Group):
     """Group of commands that loads the module of a command only when it is used, so that the others start fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click calls it so
+        """Return the names of the commands in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Load the module of the command `cmd_name` and return the command; None if there is none of that name."""
         name = (COMMANDS | UNLISTED).get(cmd_name)
         if name is None:
             return None

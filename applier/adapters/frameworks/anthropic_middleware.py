@@ -182,6 +182,7 @@ def _listening(stream_class: type[Any], observe: Callable[[object], None]) -> ty
     plain = get_origin(stream_class) or stream_class
 
     def observed(event: Any) -> Any:
+        """Return `event` unchanged, after passing its message or changes to `observe` if it contains token counts."""
         kind = getattr(event, "type", "")
         if kind in ("message_start", "message_delta"):
             observe(event.message if kind == "message_start" else event.delta)

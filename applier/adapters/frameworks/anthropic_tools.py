@@ -42,6 +42,7 @@ def async_agent_tools(session: Session) -> list[BetaAsyncFunctionTool[Any]]:
 
 def _caller(session: Session, name: str) -> Callable[..., Any]:
     def call(**arguments: Any) -> Any:
+        """Answer a call of the tool `name` from `session`; raise the SDK's error if that fails."""
         try:
             return answer_call(session, name, arguments)
         except CompactorError as error:

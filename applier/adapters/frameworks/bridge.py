@@ -148,14 +148,14 @@ def opener(session: Session | SessionOf[R]) -> SessionOf[R]:
     except SettingsError as error:
         logger.warning("sessions with the settings of this environment cannot be opened: %s", error)
 
-    def opened(request: R) -> Session | None:
+    def session_or_none(request: R) -> Session | None:
         try:
             return session(request)
         except (StoreError, SettingsError) as error:
             _warn_once(f"no session could be opened, requests go out as they came: {error}")
             return None
 
-    return opened
+    return session_or_none
 
 
 @cache

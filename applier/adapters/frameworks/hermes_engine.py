@@ -131,11 +131,11 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
     def _compacted(self, messages: Sequence[dict[str, Any]], focus: str) -> list[dict[str, Any]] | None:
         session = self._opened()
 
-        def act(plain: list[Message]) -> list[Message] | None:
+        def compact(plain: list[Message]) -> list[Message] | None:
             done = session.compact(plain, focus)
             return done.messages if done.applied else None
 
-        return _through(act, messages)
+        return _through(compact, messages)
 
     def _opened(self) -> Session:
         if self._session is None:

@@ -164,6 +164,7 @@ def context_tools(session: Session | SessionOf[Any]) -> list[BaseTool]:
 
 def _context_tool(session_of: SessionOf[Any], name: str, description: str, input_schema: dict[str, Any]) -> BaseTool:
     def call(runtime: ToolRuntime[Any, Any], **arguments: Any) -> Answer:
+        """Answer a call of the tool `name` from the session of the agent that runs."""
         session = session_of(runtime)
         if session is None:
             raise ToolException("nothing of this conversation was compacted")
@@ -241,6 +242,7 @@ def pre_model_hook(session: Session | SessionOf[Any]) -> Callable[[Any], dict[st
     session_of = opener(session)
 
     def prepared(state: Any) -> dict[str, list[AnyMessage]]:
+        """Return the messages of the graph's `state`, compacted by its session if it has one."""
         chosen, messages = session_of(state), state["messages"]
         return {"llm_input_messages": (chosen and _through(chosen.prepare, messages)) or messages}
 

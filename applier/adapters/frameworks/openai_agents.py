@@ -79,6 +79,7 @@ class _CompactedModel(Model):
                 setattr(self, name, getattr(model, name))
 
     async def get_response(self, *values: Any, **named: Any) -> ModelResponse:
+        """Call the model with compacted items; if it refuses them as too long, once more with fewer."""
         call = _Call(self._conversations, self._model, {**dict(zip(_ARGUMENTS, values, strict=False)), **named})
         request = await anyio.to_thread.run_sync(call.prepared)
         try:
@@ -90,6 +91,7 @@ class _CompactedModel(Model):
         return response
 
     async def stream_response(self, *values: Any, **named: Any) -> AsyncIterator[Any]:
+        """Do the same as `get_response` for a streamed answer, as long as nothing of it was passed on."""
         call = _Call(self._conversations, self._model, {**dict(zip(_ARGUMENTS, values, strict=False)), **named})
         has_begun = False
         request = await anyio.to_thread.run_sync(call.prepared)

@@ -169,6 +169,7 @@ class ProxyServer(AppServer):
 
         @asynccontextmanager
         async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+            """Delete old conversations while the proxy runs, and close its sessions when it stops."""
             usual_seconds = sys.getswitchinterval()
             sys.setswitchinterval(min(usual_seconds, _SWITCH_SECONDS))
             async with anyio.create_task_group() as tasks:
@@ -218,6 +219,7 @@ async def _delete_old(store: SessionStore, bounds: RetentionTable) -> None:
     larger = None if megabytes is None else round(megabytes * _MEGABYTE)
 
     def clean() -> None:
+        """Delete old conversations once; log the result or the store's failure."""
         try:
             garbage = store.use(
                 lambda opened: collect_garbage(opened, older_than_seconds=older, larger_than_bytes=larger)

@@ -136,10 +136,13 @@ class ProxySettings:
 
 
 class _FileSession(SessionSettings):
+    """Settings of a session without values from the environment and from files of a project."""
+
     @classmethod
     def settings_customise_sources(  # type: ignore[override]  # it is called by these names
         cls, _settings_cls: object, init_settings: PydanticBaseSettingsSource, **_others: PydanticBaseSettingsSource
     ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return the only source of values: the arguments."""
         return (init_settings,)
 
 

@@ -242,7 +242,8 @@ class _StreamedAnswer(StreamingResponse):
                 await self._report()
 
     async def stream_response(self, send: Send) -> None:
-        with suppress(httpx.HTTPError):  # the answer then has no end, and the server closes the connection
+        """Send the answer. If the provider breaks off, stop without an end, so that the client notices it."""
+        with suppress(httpx.HTTPError):
             await super().stream_response(send)
 
     async def _chunks(self) -> AsyncIterator[bytes]:

@@ -182,19 +182,23 @@ class _Chat:
     """OpenAI's chat completions API; the system messages at the start of a request stay unchanged."""
 
     def messages(self, body: Body) -> list[Any] | None:
+        """Return the conversation as Anthropic messages, without the system messages at its start."""
         messages = body.get("messages")
         return from_openai(messages[leading_system(messages) :]) if isinstance(messages, list) else None
 
     def with_messages(self, body: Body, messages: Sequence[Any]) -> Body:
-        whole = body["messages"]
-        return {**body, "messages": [*whole[: leading_system(whole)], *to_openai(messages)]}
+        """Return `body` with `messages` after the system messages at its start."""
+        old = body["messages"]
+        return {**body, "messages": [*old[: leading_system(old)], *to_openai(messages)]}
 
     def request(self, body: Body) -> dict[str, Any]:
+        """Return model, system prompt, tools and limits of the request, as arguments of `Session.set_request`."""
         instructions = [str(message.get("content")) for message in body["messages"][: leading_system(body["messages"])]]
         fields = fields_of_body({**body, "max_tokens": body.get("max_completion_tokens") or body.get("max_tokens")})
         return {**fields, "system": "\n".join(instructions) or None, "thinking": None}
 
     def observed(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the token counts of an answer, under Anthropic's names; None if `event` contains none."""
         usage = event.get("usage")
         if not isinstance(usage, Mapping) or not usage.get("prompt_tokens"):
             return None
@@ -221,9 +225,12 @@ class _Responses:
         return self.read(body).messages if isinstance(body.get("input"), list) and not is_stored else None
 
     def with_messages(self, body: Body, messages: Sequence[Any]) -> Body:
+        """Return `body` with `messages` in place of its conversation, as items."""
         return {**body, "input": to_items(self.read(body), messages)}
 
     def request(self, body: Body) -> dict[str, Any]:
+        """Return model, system prompt, tools and limits of the request, as arguments of `Session.set_request`. Tools
+        and instructions may be items too."""
         fixed = [fixed.item for fixed in self.read(body).fixed]
         groups = [body.get("tools") or (), *(item.get("tools") or () for item in fixed)]
         tools = [tool for group in groups for tool in group if isinstance(tool, dict)]
@@ -232,6 +239,8 @@ class _Responses:
         return {**fields, "system": "\n".join(filter(None, texts)) or None, "tools": tools}
 
     def observed(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the token counts of an answer, under Anthropic's names, and its reason to stop; None if `event`
+        contains neither."""
         answer = event.get("response") if str(event.get("type")).startswith("response.") else event
         if field_of(field_of(answer, "error"), "code") == "context_length_exceeded":
             return {"stop_reason": WINDOW_EXCEEDED}

@@ -40,6 +40,7 @@ class _ClaudeCode:
     title = "a session of Claude Code"
 
     def detects(self, document: Document) -> bool:
+        """Return True if a line of `document` has the form of a message in a session log of Claude Code."""
         return any(
             isinstance(value, dict)
             and value.get("type") in ("user", "assistant")
@@ -49,6 +50,8 @@ class _ClaudeCode:
         )
 
     def read(self, document: Document, part: int | None) -> Transcript:
+        """Return the conversation of the current branch, from all lines that the model saw. What is left out is
+        reported in the warnings."""
         assembly = Assembly(document)
         lines = _active_branch(list(_lines(document, assembly)), assembly)
         errors = [line.number for line in lines if line.is_api_error]
@@ -72,6 +75,7 @@ class _ClaudeCode:
         return assembly.finish(self, {line.number: log[line.number] for line in lines}, part=part)
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:
+        """Return the session log of a new session with `messages`, in which unchanged messages keep their lines."""
         lines = list(_session_lines(messages, Origins(messages, like, session_id)))
         if lines:
             title = " ".join(like.task.split())[:_TITLE_CHARACTERS]
@@ -79,20 +83,25 @@ class _ClaudeCode:
         return "".join(map(json_text, lines))
 
     def log_name(self, session_id: str, now: datetime) -> str:  # noqa: ARG002
+        """Return the file name of a session's log: its id."""
         return f"{session_id}.jsonl"
 
     def log_folder(self, working_folder: str, now: datetime, environment: Mapping[str, str]) -> Path:  # noqa: ARG002
+        """Return the folder of the project's logs, which is named after the path of the working folder."""
         # a log without a working folder goes to the project that we are in
         return _projects(environment) / _NO_NAME.sub("-", working_folder or os.getcwd())
 
     def logs(self, working_folder: str, environment: Mapping[str, str]) -> Iterator[Path]:
+        """Yield the logs of all sessions in `working_folder`, or in all projects if it is empty."""
         project = _NO_NAME.sub("-", working_folder) if working_folder else "*"
         return _projects(environment).glob(f"{project}/{_LOG_NAME}")
 
     def finds(self, place: Path, in_place: Path) -> bool:
+        """Return True if the log at `place` is exactly where Claude Code looks for it (`in_place`)."""
         return os.path.realpath(place) == os.path.realpath(in_place)
 
     def resume_command(self, session_id: str) -> str:
+        """Return the shell command that continues the session."""
         return f"claude --resume {session_id}"
 
 
@@ -148,6 +157,7 @@ class _LogLine(BaseModel):
 
     @property
     def is_subagents(self) -> bool:
+        """True if the line is part of a subagent's conversation."""
         return self.is_sidechain or self.parent_tool_use_id is not None
 
     @property
@@ -176,6 +186,7 @@ class _LogLine(BaseModel):
 
     @property
     def blocks(self) -> list[dict[str, Any]]:
+        """Content blocks of the line's message; empty if its content is a text."""
         content = self.message.content if self.message else ""
         return [] if isinstance(content, str) else content
 

@@ -35,12 +35,14 @@ class _Codex:
     title = "a rollout of Codex"
 
     def detects(self, document: Document) -> bool:
+        """Return True if a line of `document` has the form of a line in a session log of Codex."""
         return any(
             isinstance(value, dict) and str(value.get("type")) in _LINE_TYPES and isinstance(value.get("payload"), dict)
             for _, value in document.lines
         )
 
     def read(self, document: Document, part: int | None) -> Transcript:
+        """Return the conversation in a session log, line by line. Damaged and unknown lines become warnings."""
         rollout = _Rollout(document)
         for number, value in document.lines:
             try:
@@ -53,28 +55,34 @@ class _Codex:
         return rollout.assembly.finish(self, dict(document.lines), system=system, part=part)
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:
+        """Return the log of a new session with `messages`, which Codex can resume and show."""
         # versions from 0.145 on want a number on each line of a rollout that they wrote
         origins = Origins(messages, like, session_id)
         lines = (*_head(like, origins), *_shown(origins), *_items(messages, origins))
         return "".join(json_text({**line, "ordinal": number}) for number, line in enumerate(lines))
 
     def log_name(self, session_id: str, now: datetime) -> str:
+        """Return the file name of a session's log: its start and its id."""
         return f"rollout-{now:%Y-%m-%dT%H-%M-%S}-{session_id}.jsonl"
 
     def log_folder(self, working_folder: str, now: datetime, environment: Mapping[str, str]) -> Path:  # noqa: ARG002
+        """Return the folder of the logs of all sessions that begin on this day."""
         return home_folder(environment) / "sessions" / f"{now:%Y/%m/%d}"
 
     def logs(self, working_folder: str, environment: Mapping[str, str]) -> Iterator[Path]:
+        """Yield the logs of all sessions in `working_folder`, or in all folders if it is empty."""
         for path in home_folder(environment).glob("sessions/**/rollout-*.jsonl"):
             if not working_folder or _working_folder(path) == working_folder:
                 yield path
 
     def finds(self, place: Path, in_place: Path) -> bool:
-        # the client searches all folders below its folder of sessions for the id in the name
-        named = place.name.startswith("rollout-") and place.stem[-36:] == in_place.stem[-36:]
-        return named and Path(os.path.realpath(place)).is_relative_to(os.path.realpath(in_place.parents[3]))
+        """Return True if `place` is anywhere below Codex's folder of sessions, where it searches for the id in the name
+        of the log."""
+        has_id = place.name.startswith("rollout-") and place.stem[-36:] == in_place.stem[-36:]
+        return has_id and Path(os.path.realpath(place)).is_relative_to(os.path.realpath(in_place.parents[3]))
 
     def resume_command(self, session_id: str) -> str:
+        """Return the shell command that continues the session."""
         return f"codex resume {session_id}"
 
 

@@ -106,6 +106,7 @@ def _run(client: Sequence[str], environment: Mapping[str, str]) -> int:
     command, pending, running = [_program_of(client[0]), *client[1:]], list[int](), list[subprocess.Popen[bytes]]()
 
     def send_on(number: int, _frame: object) -> None:
+        """Send the signal `number` to the client, or keep it until the client runs."""
         pending.append(number)
         while running and pending:
             running[0].send_signal(pending.pop())

@@ -177,6 +177,7 @@ def _with_team_store(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.pass_context
     @wraps(command)
     def run(ctx: click.Context, /, config: Path | None, **more: Any) -> Any:
+        """Open the store that the team's file names, and call `command` with it."""
         config = config or ctx.obj
         if config is None:
             raise click.UsageError("which proxy? Name its settings: --config FILE.")
