@@ -38,11 +38,6 @@ _DECISION = lazy_pattern(
     re.I,
 )
 """Words by which the agent reports a decision: ``I'll use``."""
-_INSTALL = lazy_pattern(
-    r"\b(?:pip3? install|uv (?:add|pip install)|npm (?:i|install|add)|yarn add|pnpm add|bun add|cargo add|go get|"
-    r"apt(?:-get)? install|brew install|poetry add|gem install)\b[^&|;\n]*"
-)
-"""Command that installs packages, with the packages: ``npm install left-pad``."""
 
 
 class RulesPlanner:
@@ -124,9 +119,8 @@ def _facts_in(turn: TurnEvidence) -> Iterator[tuple[FactType, str]]:
     for call in turn.calls:
         if call.kind == "write" and call.path and not call.is_error:
             yield "file_state", call.path
-        installed = _INSTALL.search(call.command)
-        if installed and not call.is_error:
-            yield "dependency", installed.group().strip()[:FACT_CHARACTERS]
+        if call.reading.installs and not call.is_error:
+            yield "dependency", call.reading.installs[:FACT_CHARACTERS]
     for text in decisions_in(turn):
         yield "decision", text
 

@@ -80,6 +80,8 @@ class CallReading:
     """True if the call replaces the whole content of its object, such as a file."""
     is_local: bool = False
     """True if the call changes only the agent's own work, such as files, and nothing in the outside world."""
+    installs: str = ""
+    """Part of the command that adds something on which the work then depends, with its name; empty without one."""
     starts_anew: bool = False
     """True if the call changes so much that the same calls may return something else after it."""
 

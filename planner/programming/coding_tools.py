@@ -295,6 +295,11 @@ _PATCHING = {"Add": "written", "Update": "edited", "Delete": "removed"}
 """Kind of change by the word before ``File:`` in a patch of Codex."""
 _LEAD = lazy_pattern(r"^(?:cd \S+ && )+(?=\S)")
 """Changes of folder before the main command: ``cd /srv/app && `` in ``cd /srv/app && npm test``."""
+_INSTALL = lazy_pattern(
+    r"\b(?:pip3? install|uv (?:add|pip install)|npm (?:i|install|add)|yarn add|pnpm add|bun add|cargo add|go get|"
+    r"apt(?:-get)? install|brew install|poetry add|gem install)\b[^&|;\n]*"
+)
+"""Command that installs packages, with the packages: ``npm install left-pad``."""
 _REMARK = lazy_pattern(r"//|/?\*|#(?!include)|--|<!--|\W*$")
 """Beginning of a comment, or a line with marks alone: ``// Load it``, ``})``."""
 
@@ -307,6 +312,7 @@ def read_tool(name: str, arguments: Mapping[str, Any], reading: CallReading) -> 
     kind = _kind(name, command, commands, reading.kind)
     adds = tuple(key for key in (*_WHOLE, *_NEW, "new_source") if key in arguments)
     lead = _LEAD.match(" ".join(command[:400].split())) if command.startswith("cd ") else None
+    install = _INSTALL.search(command)
     return replace(
         reading,
         kind=kind,
@@ -318,6 +324,7 @@ def read_tool(name: str, arguments: Mapping[str, Any], reading: CallReading) -> 
         adds=adds if kind == "write" else (),
         is_whole=kind == "write" and not arguments.keys().isdisjoint(_WHOLE),
         is_local="patch" in name.lower() or bool(command and _SHELL.search(name)),
+        installs=install[0].strip() if install else "",
         starts_anew=any(map(_changes_branch, commands)),
     )
 
