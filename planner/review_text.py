@@ -276,14 +276,14 @@ def _cells(run: Sequence[Any], heads: Mapping[str, str]) -> tuple[str, ...]:
 
 def _kinds(run: Sequence[Any], heads: Mapping[str, str], failed: int) -> str:
     """Describe several turns in few words: their number, how many of them failed (`failed`), and their tools or
-    senders: ``5 turns, 1 failed (3× Bash, Read, user)``."""
+    senders: ``5 turns, 1 failed (3× search, read, user)``."""
     kinds = _counted(heads.get(decision.turn_id, "").partition(" ")[0].rstrip(":") for decision in run)
     marks = f", {failed} failed" if failed else ""
     return f"{len(run)} turns{marks} ({kinds})" if kinds else f"{len(run)} turns{marks}"
 
 
 def _counted(words: Iterable[str]) -> str:
-    """Return the distinct `words` with their counts, the most frequent first: ``3× Bash, Read``. If all are the same
+    """Return the distinct `words` with their counts, the most frequent first: ``3× search, read``. If all are the same
     word, return it alone."""
     counts = Counter(word for word in words if word)
     if len(counts) == 1:
