@@ -32,7 +32,7 @@ def program(*arguments: str) -> list[str]:
     (``pip install --user``, ``--target``), so the command then names its folder.
     """
     place = _installed_folder()
-    if any(place == Path(own).resolve() for own in site.getsitepackages()):
+    if any(place == Path(site_folder).resolve() for site_folder in site.getsitepackages()):
         return [sys.executable, "-I", "-m", "applier.cli", *arguments]
     folder = json.dumps(str(place), ensure_ascii=False)
     code = f"import site; site.addsitedir({folder}); site.main(); from applier.cli import main; main()"

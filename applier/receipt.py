@@ -135,8 +135,8 @@ def forecast(
     if shown.first_changed_message is None:
         return f"A compaction now would change nothing: all {before:,} tokens stay"
     verdict = _first_line("A compaction now", before, after, shown.dollars if dollars is None else dollars)
-    more = [f"All of it, for review: {review}"] if review else []
-    return _printable((verdict, *_item_lines(report, "Would leave"), *more))
+    review_line = [f"All of it, for review: {review}"] if review else []
+    return _printable((verdict, *_item_lines(report, "Would leave"), *review_line))
 
 
 def receipt_of_foreign(
@@ -216,7 +216,7 @@ def _receipt_text(verdict: str, report: _ItemReport, command: str) -> str:
 
 def _printable(lines: Iterable[str]) -> str:
     """Return `lines` as one text, with a dot for each character that could control a terminal."""
-    return "\n".join("".join(one if one.isprintable() else "·" for one in line) for line in lines)
+    return "\n".join("".join(character if character.isprintable() else "·" for character in line) for line in lines)
 
 
 def _is_visible(item: _Item, sight: _VisibleText, stated_failures: Collection[str]) -> bool:
@@ -269,9 +269,9 @@ def _important_items(analysis: Analysis, facts: Sequence[ExtractedFact] = ()) ->
 def _demands(evidence: Evidence) -> Iterator[_Item]:
     """Yield each sentence of the user that demands something, as an item."""
     for turn_id, turn in evidence.turns.items():
-        for one in statements(turn.typed_lines):
-            if one.source == "user" and len(_words(one.text)) >= LEAST_WORDS:
-                yield _item(evidence, "demand", turn_id, one.text)
+        for statement in statements(turn.typed_lines):
+            if statement.source == "user" and len(_words(statement.text)) >= LEAST_WORDS:
+                yield _item(evidence, "demand", turn_id, statement.text)
 
 
 def _failures(evidence: Evidence) -> Iterator[_Item]:

@@ -300,10 +300,17 @@ def remember_view(
         if view[at - start + head] is not history.originals[at]
     }
     name, digest = _views_name(owner, joined[: note + 1]), _digest(joined)
-    row = {"history": key, "plan": plan_id, "head": len(joined), "digest": digest, "start": start, "edited": edited}
-    others = [one for one in store.get_state(name) or [] if one["digest"] != digest]
-    if row not in others:
-        store.set_state(name, [*others, row][-MOST_ALIKE:])
+    new_record = {
+        "history": key,
+        "plan": plan_id,
+        "head": len(joined),
+        "digest": digest,
+        "start": start,
+        "edited": edited,
+    }
+    other_records = [record for record in store.get_state(name) or [] if record["digest"] != digest]
+    if new_record not in other_records:
+        store.set_state(name, [*other_records, new_record][-MOST_ALIKE:])
 
 
 def originals_behind(store: Store, messages: Sequence[object], owner: str = "") -> Earlier | None:

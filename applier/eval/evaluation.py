@@ -162,17 +162,15 @@ def evaluate_files(
     workers: int = 1,
     done: Callable[[], None] = lambda: None,
 ) -> tuple[list[EvaluationRow], list[str]]:
-    """Return the rows for the cuts of transcript files, and an error text for each file that cannot be read.
-
-    `model`: the planner's model, for the method ``model``. `workers` processes measure the files; `done` is called
-    after each file.
-    """
+    """Return the rows for the cuts of transcript files, and an error text for each file that cannot be read. `model`:
+    the planner's model, for the method ``model``. `workers` processes measure the files; `done` is called after each
+    file."""
     work = partial(_file_rows, methods=methods, ratios=ratios, model=model)
-    made = {}
+    results_by_path = {}
     for path, result in in_processes(work, paths, workers) if workers > 1 else ((path, work(path)) for path in paths):
-        made[path] = result or ([], f"{path}: the measuring process died")
+        results_by_path[path] = result or ([], f"{path}: the measuring process died")
         done()
-    results = [made[path] for path in paths]
+    results = [results_by_path[path] for path in paths]
     return [row for rows, _ in results for row in rows], [problem for _, problem in results if problem]
 
 
@@ -197,7 +195,7 @@ def payback_of(before: Sequence[Message], result: Sequence[Message]) -> float | 
     """Return the number of calls until `result`, a smaller list than `before`, has paid for rewriting the cache. None
     if it never does."""
     tokens = message_tokens(before)
-    same = (message_digest(one) == message_digest(other) for one, other in zip(before, result, strict=False))
+    same = (message_digest(old) == message_digest(new) for old, new in zip(before, result, strict=False))
     unchanged = message_tokens(before[: sum(takewhile(bool, same))])
     calls = payback_calls(tokens, tokens - message_tokens(result), unchanged)
     return calls if math.isfinite(calls) else None
@@ -363,11 +361,9 @@ def exam_samples(exams: Sequence[Exam], paths: Sequence[Path]) -> Iterator[ExamS
 def exam_views(
     sample: ExamSample, names: Sequence[str], ratios: Sequence[float], model: str | None = None
 ) -> Iterator[ExamView]:
-    """Let each method in `names` compact the sample's conversation to each target size; yield the texts.
-
-    `ratios`: targets as shares of the conversation's tokens. `model`: the planner's model, for the method ``model``.
-    Methods without a recorded answer are left out.
-    """
+    """Let each method in `names` compact the sample's conversation to each target size; yield the texts. `ratios`:
+    targets as shares of the conversation's tokens. `model`: the planner's model, for the method ``model``. Methods
+    without a recorded answer are left out."""
     for ratio in ratios:
         for name, method in methods_for(f"{sample.exam.transcript}@{ratio}", names, model).items():
             with suppress(NotRecorded):

@@ -150,9 +150,9 @@ def _binding_words(statement: Statement) -> str:
     """Return the part of a sentence that binds the agent: without assent, doubt, or requests after it. Empty if it
     cannot be understood without its context."""
     parts = sentences(_ITEM.sub("", in_one_line(statement.text)))
-    binding = [at for at, one in enumerate(parts) if _LASTING.search(one) or _is_reasoned(one)]
+    binding = [at for at, part in enumerate(parts) if _LASTING.search(part) or _is_reasoned(part)]
     later = parts[binding[-1] + 1 :] if binding else []
-    text = " ".join([*parts[: len(parts) - len(later)], *takewhile(lambda one: not _ASKS.match(one), later)])
+    text = " ".join([*parts[: len(parts) - len(later)], *takewhile(lambda part: not _ASKS.match(part), later)])
     text = _ASSENT.sub("", _AFTERTHOUGHT.sub("", text))
     return text if _is_clear(text) else ""
 
@@ -265,7 +265,7 @@ def check_commands(evidence: Evidence) -> Iterator[Lesson]:
     build command for which the agent gave a reason."""
     known: set[str] = set()
     for turn, call, outcome in evidence.ended_calls():
-        if not outcome.has_passed or any(RAN_NOTHING.search(one.text) for one in turn.statements_of(outcome.lines)):
+        if not outcome.has_passed or any(RAN_NOTHING.search(line.text) for line in turn.statements_of(outcome.lines)):
             continue
         for command in commands_in(call) if call.kind == "run" else ():
             words, kind = " ".join(command.words), check_kind(command)
@@ -280,8 +280,10 @@ def check_commands(evidence: Evidence) -> Iterator[Lesson]:
 
 def _stated_reason(turn: TurnEvidence) -> str:
     """Return the agent's first short sentence in `turn` that gives a reason; empty if there is none."""
-    spoken = " ".join(in_one_line(one.text) for one in statements(turn.lines.of_part("assistant")))
-    return next((one for one in sentences(spoken) if len(one) <= WHY_CHARACTERS and _WHY.search(one)), "")
+    spoken = " ".join(in_one_line(statement.text) for statement in statements(turn.lines.of_part("assistant")))
+    return next(
+        (sentence for sentence in sentences(spoken) if len(sentence) <= WHY_CHARACTERS and _WHY.search(sentence)), ""
+    )
 
 
 def _is_general(command: Command) -> bool:
@@ -321,7 +323,7 @@ def passes_again(failed: TurnEvidence, later: TurnEvidence) -> bool:
 def _are_alike(pair: tuple[Call, Call]) -> bool:
     """Return True if both calls run checks of one kind or, if the first is no check, the same program or tool."""
     first_kinds, second_kinds = map(set, map(check_kinds, pair))
-    first_programs, second_programs = ({one.words[0] for one in commands_in(call)} or {call.name} for call in pair)
+    first_programs, second_programs = ({run.words[0] for run in commands_in(call)} or {call.name} for call in pair)
     return bool(first_kinds & second_kinds or (not first_kinds and first_programs & second_programs))
 
 
@@ -372,9 +374,9 @@ def reasons(evidence: Evidence) -> Iterator[Lesson]:
 
 def _published_messages(call: Call) -> Iterator[tuple[str, str]]:
     """Yield title and body of each message that `call` publishes; only a commit has a title."""
-    is_commit = any(one.starts("git", "commit") for one in commands_in(call))
+    is_commit = any(command.starts("git", "commit") for command in commands_in(call))
     if call.kind == "run" and (is_commit or any(map(_publishes_comment, commands_in(call)))):
-        written = [one.text for one in documents(call.command)]
+        written = [document.text for document in documents(call.command)]
         for text in written or [match[1] or match[2] or "" for match in _QUOTED.finditer(call.command)]:
             title, _, body = text.partition("\n") if is_commit else ("", "", text)
             yield in_one_line(title), body

@@ -117,8 +117,8 @@ class ProposedLine:
     @property
     def line(self) -> str:
         """Line as it is written to a file: its text, its newest sources, and their newest day."""
-        cited = ", ".join(dict.fromkeys(source for one in self.sources[:MOST_SOURCES] for source in one.sources))
-        return f"- {self.text} ({_dated(cited, max(one.day for one in self.sources))})"
+        cited = ", ".join(dict.fromkeys(source for heard in self.sources[:MOST_SOURCES] for source in heard.sources))
+        return f"- {self.text} ({_dated(cited, max(heard.day for heard in self.sources))})"
 
 
 def _dated(source: str, day: str) -> str:
@@ -130,8 +130,8 @@ def proposed_lines(heard: Sequence[Heard], today: date) -> list[ProposedLine]:
     """Return a line for each matter of the lessons `heard` that is worth proposing to a person, without expired errors.
     Lines are sorted by kind, and within a kind newest first."""
     by_subject: dict[tuple[str, str], list[Heard]] = defaultdict(list)
-    for one in sorted(_without_repeats(heard), key=_age, reverse=True):
-        by_subject[one.lesson.kind, one.lesson.subject].append(one)
+    for lesson in sorted(_without_repeats(heard), key=_age, reverse=True):
+        by_subject[lesson.lesson.kind, lesson.lesson.subject].append(lesson)
     lines = [_line_for(kind, same) for (kind, _), same in by_subject.items() if _is_worth_a_line(kind, same)]
     by_kind = {kind: [line for line in lines if line.kind == kind] for kind in KINDS}
     errors = [line for line in by_kind["error"] if not is_over(line.line, today)]
@@ -148,8 +148,8 @@ def _without_repeats(heard: Sequence[Heard]) -> Iterable[Heard]:
     """Return each lesson once, as several conversations may share the turn that shows it. Of equal lessons, the oldest
     with a solution is returned, or else the oldest."""
     # the last of the same lessons wins, so the oldest with a solution comes last
-    in_order = sorted(heard, key=lambda one: (not one.lesson.mended, *_age(one)), reverse=True)
-    return {(one.place or one.source, one.lesson.kind, one.lesson.words): one for one in in_order}.values()
+    in_order = sorted(heard, key=lambda item: (not item.lesson.mended, *_age(item)), reverse=True)
+    return {(item.place or item.source, item.lesson.kind, item.lesson.words): item for item in in_order}.values()
 
 
 def _is_worth_a_line(kind: str, same: Sequence[Heard]) -> bool:
@@ -234,8 +234,8 @@ class Group:
         first, *others = (known[key] for key in self.of if key in known)
         text = claim_with_words(first.kind, self.text, first.sources[0].lesson.words) if self.text else first.text
         older = next((known[key].sources[0] for key in self.replaces if key in known), None)
-        sources = (*first.sources, *(source for one in others for source in one.sources))
-        replaced_keys = (*first.replaced, *(one.key for one in others), *self.replaces)
+        sources = (*first.sources, *(source for line in others for source in line.sources))
+        replaced_keys = (*first.replaced, *(line.key for line in others), *self.replaces)
         return ProposedLine(first.kind, text + (_note_on(REPLACES, older) if older else ""), sources, replaced_keys)
 
 
@@ -288,14 +288,14 @@ class Review:
         The model sees the oldest new lines and the newest kept ones, at most `MOST_CANDIDATES` of each. `ask` sends the
         text of these candidates to the model and returns its answer.
         """
-        reviewed = sorted(self.reviewed_lines(lines), key=lambda one: one.age)
+        reviewed = sorted(self.reviewed_lines(lines), key=lambda entry: entry.age)
         others, again = reviewed[:-MOST_CANDIDATES], reviewed[-MOST_CANDIDATES:]
         unseen = [Candidate(Group((line.key,)), line) for line in self.unseen(lines)]
-        new = sorted(unseen, key=lambda one: one.age)[:MOST_CANDIDATES]
-        shown = {f"c{at}": one for at, one in enumerate(sorted([*again, *new], key=lambda one: one.age), 1)}
-        kept = {one.group for one in again}
+        new = sorted(unseen, key=lambda entry: entry.age)[:MOST_CANDIDATES]
+        shown = {f"c{at}": entry for at, entry in enumerate(sorted([*again, *new], key=lambda entry: entry.age), 1)}
+        kept = {entry.group for entry in again}
         groups = _groups(ask(_text_of(shown, kept)), shown, kept)
-        return Review((*(one.group for one in others), *groups), self.seen.union(one.line.key for one in new))
+        return Review((*(entry.group for entry in others), *groups), self.seen.union(entry.line.key for entry in new))
 
 
 def _text_of(shown: Mapping[str, Candidate], kept: Collection[Group]) -> str:
@@ -343,5 +343,5 @@ def _is_supported(text: str, lines: Sequence[str]) -> bool:
     """Return True if `text` contains only names from `lines`, no hidden characters, and is short enough."""
     source = NameIndex(lines)
     return (
-        len(text) <= MOST_CHARACTERS and is_plain(text) and not all(invented(one, source) for one in beginnings(text))
+        len(text) <= MOST_CHARACTERS and is_plain(text) and not all(invented(form, source) for form in beginnings(text))
     )

@@ -83,7 +83,7 @@ class Reader:
         `known`: the present review. `unseen`: number of other new lines to be reviewed."""
         if self.model is None:
             return 0.0
-        reading_cost = sum(self.model.estimated_cost(one.tokens) for one in due)
+        reading_cost = sum(self.model.estimated_cost(conversation.tokens) for conversation in due)
         return reading_cost + self.estimated_review_cost(known, unseen + MOST_LESSONS * len(due))
 
     def estimated_review_cost(self, known: Review, unseen: int) -> float:
@@ -91,7 +91,9 @@ class Reader:
         has the newest lines that the review `known` keeps."""
         new_counts = [min(MOST_CANDIDATES, unseen - start) for start in range(0, unseen, MOST_CANDIDATES)]
         kept_count = min(MOST_CANDIDATES, len(known.groups) + unseen - new_counts[0]) if new_counts else 0
-        return sum(self.model.estimated_review_cost(one + kept_count) for one in new_counts if self.model is not None)
+        return sum(
+            self.model.estimated_review_cost(count + kept_count) for count in new_counts if self.model is not None
+        )
 
     def cost(self, usage: Usage) -> float:
         """Return the dollars that a model's `usage` (its tokens) costs."""

@@ -116,8 +116,8 @@ def run_row(state: State, row: Step) -> None:
     if not measured.requested and pressure.is_paused(_name_of(row.tier), forced, *sizes):
         return
     trigger = measured.requested or (measured.level if forced else fired.name)
-    done = attempt(state, row.tier, trigger, least_tokens, forced=forced)
-    if done.applied and not any(when.name == "every turn" for when in row.when):
+    compaction = attempt(state, row.tier, trigger, least_tokens, forced=forced)
+    if compaction.applied and not any(when.name == "every turn" for when in row.when):
         pause_tier(state, row.tier, forced)
         pause_tier(state, row.tier, forced=True)
 

@@ -153,9 +153,9 @@ def _known_kind(kind: str) -> str:
 
 def _listed(hook: Hook | Sequence[Hook]) -> list[Hook]:
     listed = list(hook) if isinstance(hook, Sequence) and not callable(hook) else [hook]
-    for one in listed:
-        if not callable(one):
-            raise SettingsError(f"hooks: expected callables, found {type(one).__name__}")
+    for callable_hook in listed:
+        if not callable(callable_hook):
+            raise SettingsError(f"hooks: expected callables, found {type(callable_hook).__name__}")
     return listed
 
 

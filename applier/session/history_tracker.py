@@ -208,7 +208,7 @@ class HistoryTracker:
             self._append(message, plain)
         if is_edit:
             return Arrival(length, changed=False, replaced=True, edited_from=first_changed)
-        self._heads = [one for one in self._heads if one.replaced <= first_changed]
+        self._heads = [part for part in self._heads if part.replaced <= first_changed]
         self._replaced = {index: sent for index, sent in self._replaced.items() if index < first_changed}
         return Arrival(first_changed, first_changed < length, bool(marked))
 
@@ -217,15 +217,15 @@ class HistoryTracker:
         messages of `sent` are compacted; they were made of the beginning of the history."""
         start, heads, replaced = len(self) - len(sent) + head, self._heads, {**self._replaced}
         if head:
-            older = [one for one in heads if one.messages != sent[:head]]
-            same = next((one.digest for one in heads if one.messages[0] is sent[0]), "")
+            older = [part for part in heads if part.messages != sent[:head]]
+            same = next((part.digest for part in heads if part.messages[0] is sent[0]), "")
             digest = same or message_digest(plain_message(sent[0]))
             heads = [_Head(list(sent[:head]), start, digest), *older][:MAX_HEADS]
         for index, message in enumerate(sent[head:], start):
             if message is not self.originals[index]:
-                known = replaced.get(index, [])
-                if not any(message is one for one in known):
-                    replaced[index] = [*known, message]
+                known_forms = replaced.get(index, [])
+                if not any(message is part for part in known_forms):
+                    replaced[index] = [*known_forms, message]
         return replace(self, _heads=heads, _replaced=replaced)
 
     def _compacted_part_of(self, passed: Sequence[object]) -> tuple[int, int]:
@@ -246,7 +246,7 @@ class HistoryTracker:
         sent = self._replaced.get(index)
         if sent is None or message == self.plain[index]:
             return message
-        return self.originals[index] if any(_has_same_content(message, one) for one in sent) else message
+        return self.originals[index] if any(_has_same_content(message, form) for form in sent) else message
 
     def _compare(self, passed: Sequence[object], start: int, stop: int) -> tuple[int, list[int]]:
         """Compare the history from index `start` to before `stop` with the list `passed`, which begins at `start`.
@@ -272,7 +272,7 @@ class HistoryTracker:
         known = self.plain[at:]
         if not known or len(new) < len(known) or message_digest(new[len(known) - 1]) != self.digests[-1]:
             return False
-        return all(_role_and_ids(one) == _role_and_ids(other) for one, other in zip(known, new, strict=False))
+        return all(_role_and_ids(old) == _role_and_ids(edited) for old, edited in zip(known, new, strict=False))
 
     def _replace_marks(self, index: int, message: object) -> None:
         """Replace the known message at `index` by `message`, which only has other cache marks."""

@@ -63,8 +63,8 @@ class Worker:
         """Return the finished job and forget it; None if none has finished."""
         if self.is_closed or self.is_running:
             return None
-        done, self.job = self.job, None
-        return done
+        finished, self.job = self.job, None
+        return finished
 
 
 def _run(job: Callable[[], CompactionPlan], done: Future[CompactionPlan]) -> None:

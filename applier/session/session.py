@@ -231,12 +231,14 @@ class Session:
         with self._guard.across_processes() if not dry_run else self._guard.exclusively() as state:
             state.setup.log.records = not dry_run
             try:
-                done = chain.compact(state, messages, focus, dry_run=dry_run, at_limit=at_limit)
+                compaction = chain.compact(state, messages, focus, dry_run=dry_run, at_limit=at_limit)
             finally:
                 state.setup.log.records = True
-        first = done.first_changed_message
+        if not closed:
+            return compaction
+        first = compaction.first_changed_message
         changed = None if first is None else first + len(closed)
-        return replace(done, messages=[*closed, *done.messages], first_changed_message=changed) if closed else done
+        return replace(compaction, messages=[*closed, *compaction.messages], first_changed_message=changed)
 
     def plan_ahead(self, messages: Sequence[object]) -> bool:
         """Ask the model now for the plan of the next `compact`, and store the plan, so that `compact` need not wait.

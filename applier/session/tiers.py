@@ -174,12 +174,12 @@ class PlanTurns:
         decides."""
         counted, last = situation.tracker.counted, len(situation.tracker)
         kept = {turn.id for turn in history.turns if turn.stop > last - self.keep_last_messages}
-        left = min(self.keep_last_tokens, situation.gauge.countable(situation.room_tokens * KEPT_SHARE))
+        tokens_left = min(self.keep_last_tokens, situation.gauge.countable(situation.room_tokens * KEPT_SHARE))
         for turn in reversed(history.turns):
             if self.keep_user_words and turn.kind != "user":
                 continue
-            left -= sum(counted[turn.start : turn.stop])
-            if left < 0:
+            tokens_left -= sum(counted[turn.start : turn.stop])
+            if tokens_left < 0:
                 break
             kept.add(turn.id)
         return kept
@@ -340,8 +340,8 @@ class FitNewest:
         for result in sorted(results, key=lambda result: (situation.is_look_up(result), -result.tokens)):
             if tokens_over > 0 and (preview := _preview(tracker, result, least_characters)):
                 replacements[result.place] = preview
-                left = tracker.counter.text(preview) + RESTORE_LINE_TOKENS
-                tokens_over -= situation.gauge.of_messages(result.tokens - left)
+                preview_tokens = tracker.counter.text(preview) + RESTORE_LINE_TOKENS
+                tokens_over -= situation.gauge.of_messages(result.tokens - preview_tokens)
         tokens_over += int(situation.limit_tokens * TEXT_ROOM_SHARE) if tokens_over > 0 else 0
         for place, text in sorted(_user_texts(situation), key=lambda item: -len(item[1])):
             shown, freed = _cut_text(situation, text, tokens_over, least_characters)
@@ -443,10 +443,10 @@ class ClearResults:
         """Return the index of the first message whose results are kept. Results without an answer are always kept."""
         tracker = situation.tracker
         border = min(len(tracker) - 1, tracker.live_start)
-        left = self.protect_tokens - sum(tracker.counted[border:])
-        while left > 0 and border > 0:
+        tokens_left = self.protect_tokens - sum(tracker.counted[border:])
+        while tokens_left > 0 and border > 0:
             border -= 1
-            left -= tracker.counted[border]
+            tokens_left -= tracker.counted[border]
         return border
 
 
@@ -544,20 +544,20 @@ def fit_pictures(situation: Situation) -> Edits | None:
     limits, load, tracker, frame = situation.limits, situation.load, situation.tracker, situation.frame
     if limits.excess(load) <= 1:
         return None
-    held = [
+    candidates = [
         *_picture_blocks(frame.head, -len(frame.head), situation),
         *_picture_blocks(tracker.plain[frame.start :], frame.start, situation),
     ]
-    gone = _pictures_to_remove(sorted(held, key=lambda one: one.rank), limits, load)
-    if not gone:
+    removed = _pictures_to_remove(sorted(candidates, key=lambda block: block.rank), limits, load)
+    if not removed:
         return None
-    texts = {one.place: _text_of(one.block) for one in gone}
-    cut = {place: text for place, text in texts.items() if place[0] < 0}
-    count = sum(one.load.images for one in gone)
+    texts = {block.place: _text_of(block.block) for block in removed}
+    head_texts = {place: text for place, text in texts.items() if place[0] < 0}
+    count = sum(block.load.images for block in removed)
     return Edits(
         f"{count} pictures: {load.images} pictures and {load.size:,} bytes are more than a request may have",
         placeholders={place: text for place, text in texts.items() if place[0] >= 0},
-        head=_head_with_texts(frame.head, cut) if cut else (),
+        head=_head_with_texts(frame.head, head_texts) if head_texts else (),
     )
 
 
@@ -573,33 +573,37 @@ def _picture_blocks(messages: Sequence[object], start: int, situation: Situation
                 yield _PictureBlock((at, number), block, load, (2 * is_live + of_user, (at, number)))
 
 
-def _pictures_to_remove(held: Sequence[_PictureBlock], limits: MediaLimits, load: Load) -> list[_PictureBlock]:
+def _pictures_to_remove(candidates: Sequence[_PictureBlock], limits: MediaLimits, load: Load) -> list[_PictureBlock]:
     """Return the blocks to remove, so that a request with this `load` of pictures and bytes is within `limits`. First
     come pictures that are too large alone, then large ones in tool results if many pictures forbid them, then the
     others in order of their rank."""
-    gone = [one for one in held if one.load.largest > limits.largest]
-    load = _load_without(load, gone, limits)
+    removed = [block for block in candidates if block.load.largest > limits.largest]
+    load = _load_without(load, removed, limits)
     if load.large and load.images > MANY_IMAGES:  # a request with many pictures may have no large one
-        large = [one for one in held if one.load.large and one not in gone and one.block["type"] == "tool_result"]
-        gone, load = gone + large, _load_without(load, large, limits)
+        large = [
+            block
+            for block in candidates
+            if block.load.large and block not in removed and block.block["type"] == "tool_result"
+        ]
+        removed, load = removed + large, _load_without(load, large, limits)
     has_large = load.large and load.images > MANY_IMAGES  # those of the user stay, so other pictures go
-    most = replace(limits, images=MANY_IMAGES) if has_large else limits
-    if most.excess(replace(load, large=0)) <= 1:
-        return gone
-    for one in held:
-        if most.excess(replace(load, large=0)) <= ROOM_SHARE:
+    present_limits = replace(limits, images=MANY_IMAGES) if has_large else limits
+    if present_limits.excess(replace(load, large=0)) <= 1:
+        return removed
+    for block in candidates:
+        if present_limits.excess(replace(load, large=0)) <= ROOM_SHARE:
             break
-        if one not in gone:
-            gone, load = [*gone, one], _load_without(load, [one], limits)
-    return gone
+        if block not in removed:
+            removed, load = [*removed, block], _load_without(load, [block], limits)
+    return removed
 
 
-def _load_without(load: Load, gone: Sequence[_PictureBlock], limits: MediaLimits) -> Load:
+def _load_without(load: Load, removed: Sequence[_PictureBlock], limits: MediaLimits) -> Load:
     """Return what remains of `load` (number of pictures, bytes) without the blocks `gone`."""
-    less = sum((one.load for one in gone), Load())
-    size = sum(len(source_data(picture)) for one in gone for picture in pictures_in([one.block]))
-    largest = 0 if less.largest > limits.largest else load.largest
-    return Load(load.images - less.images, load.large - less.large, load.size - size, largest)
+    removed_load = sum((block.load for block in removed), Load())
+    size = sum(len(source_data(picture)) for block in removed for picture in pictures_in([block.block]))
+    largest = 0 if removed_load.largest > limits.largest else load.largest
+    return Load(load.images - removed_load.images, load.large - removed_load.large, load.size - size, largest)
 
 
 def _text_of(block: Block) -> str:

@@ -120,9 +120,9 @@ def _check_replaceable(store: Store, path: Path, overwrite: bool) -> None:
             raise StoreError(f"{path}: exists already; replace it by --overwrite, or give another file")
 
 
-def _add_to_seal(seal: hashlib._Hash, some: Mapping[str, bytes]) -> None:
+def _add_to_seal(seal: hashlib._Hash, chosen: Mapping[str, bytes]) -> None:
     """Add the keys and bodies of `some` records to the running digest `seal`."""
-    for key, body in sorted(some.items()):
+    for key, body in sorted(chosen.items()):
         seal.update(f"{len(key)} {len(body)} {key} ".encode() + body)
 
 
@@ -210,8 +210,8 @@ def _check_sizes(archive: Archive) -> None:
 def _check_seal(archive: Archive) -> None:
     """Raise a StoreDamaged if the records of a conversation's file are not exactly those that were exported."""
     keys, seal = [key for key in archive.keys("") if key != _SEAL], hashlib.sha256()
-    for some in records.in_parts(keys):
-        _add_to_seal(seal, archive.get(some))
+    for some_keys in records.in_parts(keys):
+        _add_to_seal(seal, archive.get(some_keys))
     if archive.get([_SEAL]) != {_SEAL: seal.digest()}:
         raise StoreDamaged(f"{archive.place}: is not as `compactor store export` wrote it; nothing was imported")
 

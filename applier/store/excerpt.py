@@ -120,27 +120,27 @@ def restored_part(
     """
     history = read_history(messages)
     turn = Turn("t1", 0, len(messages), "other", "", False)
-    every = turn_lines(history, turn)
-    first, last = lines or (1, len(every))
-    part = every[max(first, 1) - 1 : max(last, 0)]
+    all_lines = turn_lines(history, turn)
+    first, last = lines or (1, len(all_lines))
+    part = all_lines[max(first, 1) - 1 : max(last, 0)]
     if lines is not None and not part:
-        there = f"1 to {len(every)}" if every else "none"
+        there = f"1 to {len(all_lines)}" if all_lines else "none"
         raise ReferenceNotFound(f"{reference}: no lines {first} to {last}; its lines: {there}")
     if search is not None:
         hits = matching_turns({"": part}, search, by_words=by_words).hits.get("")
         if hits is None:
             raise ReferenceNotFound(f"{reference}: no line matches {search!r}")
-        shown = _matching_lines(Searched(every, _calls(history, turn)), part, hits)
+        shown = _matching_lines(Searched(all_lines, _calls(history, turn)), part, hits)
         count = _fitting_count([line.text for line in shown], max_characters)
         text = "\n".join(line.text for line in shown[:count])
-        rest = hits.lines if count < len(shown) else ()
-        following = next((number for number in rest if number > shown[count - 1].number), None)
+        hidden_matches = hits.lines if count < len(shown) else ()
+        following = next((number for number in hidden_matches if number > shown[count - 1].number), None)
         block: Block = {"type": "text", "text": text}
-        return Restored(reference, tuple(messages), text, (block,), _span(part), len(every), following, hits.lines)
+        return Restored(reference, tuple(messages), text, (block,), _span(part), len(all_lines), following, hits.lines)
     page = part[: _fitting_count([line.text for line in part], max_characters)]
     following = page[-1].number + 1 if len(page) < len(part) else None
-    content = tuple(_content(history, turn, every, page))
-    return Restored(reference, tuple(messages), join_lines(page), content, _span(page), len(every), following)
+    content = tuple(_content(history, turn, all_lines, page))
+    return Restored(reference, tuple(messages), join_lines(page), content, _span(page), len(all_lines), following)
 
 
 def _span(lines: Sequence[Line]) -> tuple[int, int]:
@@ -156,21 +156,21 @@ def _fitting_count(texts: Sequence[str], max_characters: int | None) -> int:
     return max(bisect_right(ends, max_characters), min(1, len(texts)))
 
 
-def _content(history: History, turn: Turn, every: Sequence[Line], page: Sequence[Line]) -> Iterator[Block]:
+def _content(history: History, turn: Turn, all_lines: Sequence[Line], page: Sequence[Line]) -> Iterator[Block]:
     """Yield the lines of `page` as text blocks, and between them the turn's images and documents, each in its place.
     `every`: all lines of the turn, so that a line's index is its number less one; `page`: some of them without a
     gap."""
-    owners = [line.block for line in every]
+    owners = [line.block for line in all_lines]
     first, last = _span(page)
     shown = first - 1
     for index, (_, block) in enumerate(history.blocks_of(turn)):
         before = bisect_right(owners, index)
         media = list(_media(block)) if max(before, first and 1) in range(first, last + 1) else []
         if media:
-            yield from _text_block(every[shown:before])
+            yield from _text_block(all_lines[shown:before])
             yield from media
             shown = before
-    yield from _text_block(every[shown:last])
+    yield from _text_block(all_lines[shown:last])
 
 
 def _text_block(lines: Sequence[Line]) -> Iterator[Block]:
@@ -293,9 +293,9 @@ def _clipped(text: str, most: int | None) -> str:
 def with_other_turns(error: ReferenceNotFound, key: str, elsewhere: SearchResult) -> ReferenceNotFound:
     """Return `error` (no match in one turn) with a list of the turns of the history `key` that do match."""
     names = [f"{key}:{match.turn_id}" for match in elsewhere.matches]
-    more = f" and {elsewhere.turns - len(names)} more turns" if elsewhere.turns > len(names) else ""
+    and_more = f" and {elsewhere.turns - len(names)} more turns" if elsewhere.turns > len(names) else ""
     verb = "matches" if elsewhere.turns == 1 else "match"
-    there = f"{', '.join(names)}{more} {verb}" if names else "no other turn of this history does"
+    there = f"{', '.join(names)}{and_more} {verb}" if names else "no other turn of this history does"
     return ReferenceNotFound(f"{error}; {there}", [f"{match.turn_id} {match.best}" for match in elsewhere.matches])
 
 

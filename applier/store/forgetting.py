@@ -64,12 +64,12 @@ class Relations:
         """Read all messages' links, all histories (oldest first), and which histories the states mention."""
         self.backend = backend
         self.nodes = nodes_of(backend.keys("node/"))
-        self.histories = {one.name: one for one in read_histories(backend)}
+        self.histories = {history.name: history for history in read_histories(backend)}
         # names of histories, and below keys of states, by the first digits of a digest that leads to them
         self._digests: dict[str, set[_Mention]] = defaultdict(set)
-        for one in self.histories.values():
-            self._digests[one.name[:_INDEXED]].add(_Mention(one.name, one.name))
-            self._digests[one.prefix[:_INDEXED]].add(_Mention(one.prefix, one.name))
+        for history in self.histories.values():
+            self._digests[history.name[:_INDEXED]].add(_Mention(history.name, history.name))
+            self._digests[history.prefix[:_INDEXED]].add(_Mention(history.prefix, history.name))
         states = read(backend, backend.keys("state/"))
         self._names = {key: names for key, content in states.items() if (names := names_in(content))}
         self._states: dict[str, list[_Mention]] = defaultdict(list)
@@ -80,7 +80,7 @@ class Relations:
     def histories_with(self, digits: str) -> Iterator[str]:
         """Yield the names of the saved histories with a key or digest that begins with `digits`."""
         candidates = self._digests.get(digits[:_INDEXED], ())
-        return (one.record for one in candidates if one.digits.startswith(digits))
+        return (mention.record for mention in candidates if mention.digits.startswith(digits))
 
     def family(
         self, names: Iterable[str], mentions: Mentions | None = None, known: HistoryFamily | None = None
@@ -110,7 +110,7 @@ class Relations:
         keys = set[str]()
         for digest in digests:
             candidates = self._states.get(digest[:_INDEXED], ())
-            keys.update(one.record for one in candidates if digest.startswith(one.digits))
+            keys.update(mention.record for mention in candidates if digest.startswith(mention.digits))
         return keys
 
     def events(self, digests: Collection[str], states: Iterable[str]) -> set[str]:

@@ -101,7 +101,7 @@ def known_facts(
     """
     folders: dict[str, str] = {}
     if project:
-        folder_of = {str(one["history"]): str(one["folder"]) for one in store.states("origin:").values()}
+        folder_of = {str(origin["history"]): str(origin["folder"]) for origin in store.states("origin:").values()}
         inner_folders = {folder for folder in set(folder_of.values()) if is_within(folder, project)}
         folders = {key: folder for key, folder in folder_of.items() if folder in inner_folders}
     latest: dict[tuple[str, ...], KnownFact] = {}
@@ -121,10 +121,10 @@ def facts_about(
 ) -> list[KnownFact]:
     """Return those of `facts` with this type (`kind`) that were extracted at the time `since` or later, in their order.
     With `words`, only facts with one of these words are returned, the best match first."""
-    chosen = [one for one in facts if kind in (None, one.fact.type) and one.fact.timestamp >= since]
+    chosen = [fact for fact in facts if kind in (None, fact.fact.type) and fact.fact.timestamp >= since]
     if not words.strip():
         return chosen
-    return [chosen[rank.at] for rank in ranked([f"{one.fact.content}\n{one.fact.quote}" for one in chosen], words)]
+    return [chosen[rank.at] for rank in ranked([f"{fact.fact.content}\n{fact.fact.quote}" for fact in chosen], words)]
 
 
 def is_within(folder: str, project: str) -> bool:

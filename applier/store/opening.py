@@ -64,9 +64,9 @@ class WholeNames:
     def _replaced(self, value: Any, unknown: list[str]) -> Any:
         """Return JSON data with full keys and ids; add short ones that cannot be replaced to the list `unknown`."""
         if isinstance(value, dict):
-            return {key: one if key in _EXACT_FIELDS else self._replaced(one, unknown) for key, one in value.items()}
+            return {key: item if key in _EXACT_FIELDS else self._replaced(item, unknown) for key, item in value.items()}
         if isinstance(value, list):
-            return [self._replaced(one, unknown) for one in value]
+            return [self._replaced(item, unknown) for item in value]
         match = _SHORT.fullmatch(value) if isinstance(value, str) else None
         return self._whole_name(match[1], unknown) + match[2] if match else value
 
@@ -98,8 +98,8 @@ def upgrade(backend: Backend) -> None:
 
 def _records_with(backend: Backend, keys: Iterable[str]) -> Iterable[tuple[str, bytes]]:
     """Yield the key and the content of the records with these `keys`."""
-    for some in in_parts(list(keys)):
-        contents: Mapping[str, bytes] = read(backend, some)
+    for some_keys in in_parts(list(keys)):
+        contents: Mapping[str, bytes] = read(backend, some_keys)
         yield from contents.items()
 
 

@@ -121,7 +121,7 @@ class PostgresBackend(SqlBackend):
 
     def flush(self) -> list[str]:
         """Rewrite the table without deleted content, and return a text for each place that may still have some."""
-        left = [
+        remains = [
             f"{self.place}: the server's write-ahead log, its replicas and backups keep what was deleted for a while"
         ]
         with self._connected():
@@ -129,5 +129,5 @@ class PostgresBackend(SqlBackend):
                 self.rows(f"VACUUM FULL {SCHEMA}.records")
             except psycopg.Error as error:
                 where = "the table's files still hold what was deleted, until a VACUUM FULL"
-                left.append(f"{self.explain(error)}; {where}")
-        return left
+                remains.append(f"{self.explain(error)}; {where}")
+        return remains

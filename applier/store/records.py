@@ -187,14 +187,14 @@ def add_in_order(backend: Backend, candidates: Iterable[NewRecord]) -> list[str]
     """Store the `candidates` under new order numbers and return their keys; leave out those that are stored already."""
     known: dict[str, set[bytes]] = {}
     new: list[NewRecord] = []
-    for one in candidates:
-        if one.place not in known:
-            known[one.place] = set(read(backend, backend.keys(one.place)).values())
-        if one.content not in known[one.place]:
-            known[one.place].add(one.content)
-            new.append(one)
+    for record in candidates:
+        if record.place not in known:
+            known[record.place] = set(read(backend, backend.keys(record.place)).values())
+        if record.content not in known[record.place]:
+            known[record.place].add(record.content)
+            new.append(record)
     first = int(next_order(backend, len(new))) if new else 0
-    records = {f"{one.place}{order:012}": pack(one.content) for order, one in enumerate(new, first)}
+    records = {f"{record.place}{order:012}": pack(record.content) for order, record in enumerate(new, first)}
     backend.add(records)
     return list(records)
 
@@ -382,7 +382,7 @@ def read_histories(backend: Backend, name: str = "") -> list[StoredHistory]:
 
 def saved_history(backend: Backend, prefix: str, tip: str) -> StoredHistory | None:
     """Return the saved history with the digest `prefix` and the exact form `tip` (digest of its last node), or None."""
-    candidates = [one for name in (prefix, tip) if name for one in read_histories(backend, name)]
+    candidates = [history for name in (prefix, tip) if name for history in read_histories(backend, name)]
     return next((history for history in candidates if history.tip == tip), None)
 
 
@@ -427,8 +427,8 @@ def audit(backend: Backend) -> list[Finding]:
 def _damaged_records(backend: Backend) -> Iterator[str]:
     """Yield a problem for each record whose content does not match its digest."""
     keys = [key for kind in ("message", "plan", "fact", "event", "state") for key in backend.keys(f"{kind}/")]
-    for some in in_parts(keys):
-        for key, body in backend.get(some).items():
+    for some_keys in in_parts(keys):
+        for key, body in backend.get(some_keys).items():
             try:
                 _checked(key, body)
             except StoreDamaged as error:

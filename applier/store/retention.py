@@ -54,8 +54,8 @@ class _Messages:
     def read(self, backend: Backend, digests: Iterable[str]) -> None:
         """Read the messages with these digests that were not read before, within a transaction."""
         keys = [f"message/{digest}" for digest in dict.fromkeys(digests) if digest not in self.bytes]
-        for some in in_parts(keys):
-            for key, body in backend.get(some).items():
+        for some_keys in in_parts(keys):
+            for key, body in backend.get(some_keys).items():
                 digest, content = key.partition("/")[2], unpack(body, key)
                 self.bytes[digest] = len(key) + len(body)
                 if names := {name.decode() for name in _MENTION.findall(content)}:
@@ -91,20 +91,20 @@ def collect_garbage(
         before = backend.file_bytes()
         relations = Relations(backend)
         kept = _histories_to_keep(relations, messages, now, oldest, larger_than_bytes)
-        removed = [one for one in relations.histories.values() if one.name not in kept.histories]
+        removed = [history for history in relations.histories.values() if history.name not in kept.histories]
         events = list(_old_events(relations, kept, oldest))
         if not dry_run:
             if removed:
                 remove_histories(relations, removed)
             backend.remove(events)
     if dry_run or not (removed or events):
-        left = list[Finding]()
+        remains = list[Finding]()
         everything = relations.family(relations.histories)
         bytes_of_all = _size_in_bytes(relations, messages, everything)
         after = before * _size_in_bytes(relations, messages, kept) // max(bytes_of_all, 1)
     else:
-        left, after = store.flush(), store.size().file_bytes
-    return Garbage(tuple(removed), len(kept.histories), len(events), before, after, tuple(left))
+        remains, after = store.flush(), store.size().file_bytes
+    return Garbage(tuple(removed), len(kept.histories), len(events), before, after, tuple(remains))
 
 
 def _all_messages(backend: Backend) -> _Messages:
@@ -112,9 +112,9 @@ def _all_messages(backend: Backend) -> _Messages:
     messages = _Messages()
     with backend.transaction():
         digests = [key.partition("/")[2] for key in backend.keys("message/")]
-    for some in in_parts(digests):
+    for some_digests in in_parts(digests):
         with backend.transaction():
-            messages.read(backend, some)
+            messages.read(backend, some_digests)
     return messages
 
 
@@ -131,17 +131,17 @@ def _histories_to_keep(
 
     size = relations.backend.file_bytes()
     is_too_large = most_bytes is not None and size > most_bytes
-    young = [one for one in relations.histories.values() if not one.used or one.used > oldest]
-    live = [one for one in young if not is_too_large or one.used > now - LIVE_SECONDS]
-    kept = relations.family([one.name for one in live], mentions)
+    young = [history for history in relations.histories.values() if not history.used or history.used > oldest]
+    live = [history for history in young if not is_too_large or history.used > now - LIVE_SECONDS]
+    kept = relations.family([history.name for history in live], mentions)
     if most_bytes is None or not is_too_large:
         return kept
     counted: set[str] = set()  # digests of messages that are counted already
     # in bytes of records: the same share of all records as `most_bytes` is of the files
     bytes_of_all = _size_in_bytes(relations, messages, relations.family(relations.histories))
     bytes_left = most_bytes * bytes_of_all // size - _size_in_bytes(relations, messages, kept, counted)
-    for one in sorted(young, key=lambda one: (one.used, one.order), reverse=True):
-        needed = relations.family([one.name], mentions, kept)
+    for history in sorted(young, key=lambda history: (history.used, history.order), reverse=True):
+        needed = relations.family([history.name], mentions, kept)
         bytes_left -= _size_in_bytes(relations, messages, needed, counted)
         if bytes_left < 0:
             break

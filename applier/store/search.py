@@ -182,7 +182,7 @@ def _by_words(turns: Mapping[str, Sequence[Line]], search: str, limit: int | Non
         turn_id = owners[rank.at]
         if rank.score > least.setdefault(turn_id, WORTH_SHOWING * rank.score):
             best[turn_id].append(lines[rank.at])
-    hits = {turn_id: _hits(some or turns[turn_id][:1], by_words=True) for turn_id, some in best.items()}
+    hits = {turn_id: _hits(lines_found or turns[turn_id][:1], by_words=True) for turn_id, lines_found in best.items()}
     return MatchingTurns(hits, len(ranks))
 
 
@@ -322,7 +322,7 @@ class FactIndex:
         yielded = set[int]()
         for limit in (self.first, -1):  # first the best few, then all: -1 is no limit in SQL
             with self._lock:
-                ids = [one for one in self._ids(words, kind, since, histories, limit) if one not in yielded]
+                ids = [fact_id for fact_id in self._ids(words, kind, since, histories, limit) if fact_id not in yielded]
             yielded.update(ids)
             for start in range(0, len(ids), AT_ONCE):
                 yield self._keys_of(ids[start : start + AT_ONCE])
@@ -339,7 +339,7 @@ class FactIndex:
         sql = "SELECT facts.id, name FROM facts JOIN places ON places.id = place WHERE facts.id IN "
         with self._lock:
             places = dict(self._table.execute(f"{sql}({','.join(map(str, ids))})"))
-        return [f"fact/{places[one]}/{one:012}" for one in ids if one in places]
+        return [f"fact/{places[fact_id]}/{fact_id:012}" for fact_id in ids if fact_id in places]
 
     def _ids(
         self, words: str, kind: str | None, since: float, histories: Collection[str] | None, most: int
@@ -348,8 +348,8 @@ class FactIndex:
         condition = "kind = coalesce(?, kind) AND time >= ?"
         values: tuple[object, ...] = (kind, since)
         if histories is not None:
-            every = self._table.execute("SELECT id, name FROM places")
-            places = (str(one) for one, name in every if history_key(name.partition("/")[2]) in histories)
+            all_places = self._table.execute("SELECT id, name FROM places")
+            places = (str(row_id) for row_id, name in all_places if history_key(name.partition("/")[2]) in histories)
             condition += f" AND place IN ({','.join(places)})"
         source, order, terms = f"FROM facts WHERE {condition}", "id DESC", asked_terms(words)
         if words.strip() and not terms:
@@ -361,7 +361,7 @@ class FactIndex:
                 source += " AND +texts.rowid IN (SELECT rowid FROM texts WHERE texts MATCH ?)"  # +: match by match
                 values = (*values, rare)
         sql = f"SELECT id {source} ORDER BY {order} LIMIT ?"
-        return [one for (one,) in self._table.execute(sql, (*values, most))]
+        return [row_id for (row_id,) in self._table.execute(sql, (*values, most))]
 
     def _rare_terms(self, terms: str) -> str:
         """Return a query for only the rare words of `terms`, if these find enough facts; else an empty text."""
@@ -369,10 +369,10 @@ class FactIndex:
         def count(query: str) -> int:
             return int(self._table.execute("SELECT count(*) FROM texts WHERE texts MATCH ?", (query,)).fetchone()[0])
 
-        every = terms.split(" OR ")
-        rare = [term for term in every if count(term) <= self.common]
+        all_terms = terms.split(" OR ")
+        rare = [term for term in all_terms if count(term) <= self.common]
         rare_query = " OR ".join(rare)
-        return rare_query if 0 < len(rare) < len(every) and count(rare_query) >= self.first else ""
+        return rare_query if 0 < len(rare) < len(all_terms) and count(rare_query) >= self.first else ""
 
     def _refresh(self) -> None:
         """Add the store's new facts to the table and remove deleted ones; store the table if many facts are new."""
@@ -419,9 +419,9 @@ class FactIndex:
         run("INSERT OR IGNORE INTO places (name) VALUES (?)", [(name,) for name in dict.fromkeys(places.values())])
         run(
             "INSERT INTO facts SELECT ?, id, ?, ? FROM places WHERE name = ?",
-            [(order_of(key), one["type"], one["timestamp"], places[key]) for key, one in facts.items()],
+            [(order_of(key), fact["type"], fact["timestamp"], places[key]) for key, fact in facts.items()],
         )
-        texts = ((order_of(key), spaced(f"{one['content']}\n{one['quote']}")) for key, one in facts.items())
+        texts = ((order_of(key), spaced(f"{fact['content']}\n{fact['quote']}")) for key, fact in facts.items())
         run("INSERT INTO texts (rowid, words) VALUES (?, ?)", texts)
         self._table.execute("COMMIT")
 

@@ -140,20 +140,20 @@ class SqliteBackend(SqlBackend):
     def flush(self) -> list[str]:
         """Rewrite the file and empty its log, because deleted content may remain in both. Return a text for each place
         that may still have some."""
-        left = []
+        remains = []
         with self._connected():
             try:
                 self.rows("VACUUM")
             except sqlite3.Error as error:
                 where = "until `compactor store flush` bytes of what was deleted may be in it"
-                left.append(f"{self.explain(error)}; {where}")
+                remains.append(f"{self.explain(error)}; {where}")
             busy, _, _ = self.rows("PRAGMA wal_checkpoint(TRUNCATE)")[0]
         if busy:
-            left.append(
+            remains.append(
                 f"{self.place}-wal still holds what was deleted: another process reads the store; "
                 "run `compactor store flush` when it has ended"
             )
-        return left
+        return remains
 
 
 def _created_and_checked(path: Path) -> Identity:

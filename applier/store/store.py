@@ -131,7 +131,7 @@ class Store:
                     for node in missing:
                         _check_unchanged(history, node.position - 1)
                     bodies = {
-                        f"message/{one.message}": pack(contents[one.position - 1 - known_count]) for one in missing
+                        f"message/{node.message}": pack(contents[node.position - 1 - known_count]) for node in missing
                     }
                     self.backend.add({**bodies, **{node.key: b"" for node in missing}})
                     used, turns = self.clock(), last_node.turn
@@ -360,11 +360,11 @@ class Store:
             else:
                 remove_history(self.backend, find_history(self.backend, history_key))
             orphans = [_plan_id(digest) for digest in orphaned_plans(self.backend)]
-        left = self.flush()
+        remains = self.flush()
         if orphans:
             problem = f"plans of histories that were never saved may speak of it: {', '.join(orphans)}"
-            left.append(Finding(code="left", problem=problem, repair="forget them by their ids"))
-        return left
+            remains.append(Finding(code="left", problem=problem, repair="forget them by their ids"))
+        return remains
 
     def restore(
         self,

@@ -72,11 +72,11 @@ def _sealed_blocks_are_unmodified(before: Request, after: Request) -> Iterator[R
         earlier = blocks_by_seal.get(_seal(block), ()) if _seal(block) else ()
         if not earlier:
             continue
-        if kind == "compaction" and all(block != one.block for one in earlier):
+        if kind == "compaction" and all(block != known.block for known in earlier):
             yield Refusal(23, f"{place}: the `compaction` block was changed")
-        if kind == "thinking" and all(block["thinking"] != one.block.get("thinking") for one in earlier):
+        if kind == "thinking" and all(block["thinking"] != known.block.get("thinking") for known in earlier):
             yield Refusal(11, f"{place}: Invalid `signature` in `thinking` block")
-        bindings = [before.bindings[one.message, one.position] for one in earlier]
+        bindings = [before.bindings[known.message, known.position] for known in earlier]
         if is_binding and kind in THINKING_TYPES and after.bindings[at, index] not in bindings:
             yield Refusal(14, f"{place}: the block is bound to a different conversation")
 
@@ -166,11 +166,9 @@ def signatures_match_their_text(request: Request) -> Iterator[str]:
 
 
 def manual_thinking_leads_the_last_calls(request: Request) -> Iterator[str]:
-    """Check that, with manual thinking, the last assistant turn with calls begins with thinking.
-
-    The API reads a run of calls and results as one assistant turn. Thinking before its first call is enough, as the
-    model thinks between calls only if asked to.
-    """
+    """Check that, with manual thinking, the last assistant turn with calls begins with thinking. The API reads a run of
+    calls and results as one assistant turn. Thinking before its first call is enough, as the model thinks between calls
+    only if asked to."""
     last, content = _last_answer(request)
     calls = any(block["type"] == "tool_use" for block in content)
     if request.thinking != "manual" or request.version >= ADAPTIVE_THINKING or not calls:
@@ -208,11 +206,11 @@ def thinking_is_bound_to_its_conversation(request: Request) -> Iterator[str]:
 
 def without_unbound_thinking(request: Request) -> Request:
     """Return `request` as the model sees it: without thinking of another conversation, if it asks for that."""
-    gone = sorted(_unbound(request), reverse=True) if request.drops_unbound_thinking else ()
-    if not gone:
+    unbound = sorted(_unbound(request), reverse=True) if request.drops_unbound_thinking else ()
+    if not unbound:
         return request
     contents = [list(blocks_of(message["content"])) for message in request.messages]
-    for at, index in gone:
+    for at, index in unbound:
         del contents[at][index]
     messages = [{**message, "content": content} for message, content in zip(request.messages, contents, strict=True)]
     return Request({**request.body, "messages": messages}, request.headers, request.raw)

@@ -188,7 +188,7 @@ def system_messages_are_allowed(request: Request) -> Iterator[str]:
     before: Block = {"role": "", "content": ""}
     for at, message in enumerate(request.messages):
         role = message["role"]
-        after = next((one["role"] for one in request.messages[at + 1 : at + 2]), "assistant")
+        after = next((follower["role"] for follower in request.messages[at + 1 : at + 2]), "assistant")
         if role not in ("user", "assistant", "system") or (role == "system" and not request.takes_system_messages):
             yield (
                 f'messages.{at}: Unexpected role "{role}". The Messages API accepts a top-level `system` parameter, '

@@ -162,11 +162,9 @@ class MessagesServer:
         form: Callable[[Block, Request], Block],
         charge: Callable[[int], PromptUsage],
     ) -> Response:
-        """Return the response to a request in another API's form, and record both.
-
-        `violations`: rules of that API that the request breaks. `form`: function that turns a message into that API's
-        form. `charge`: function that returns the billed tokens for a number of output tokens.
-        """
+        """Return the response to a request in another API's form, and record both. `violations`: rules of that API that
+        the request breaks. `form`: function that turns a message into that API's form. `charge`: function that returns
+        the billed tokens for a number of output tokens."""
         with self._lock:
             reply = self._next(request, violations)
             if isinstance(reply, Failure):
@@ -322,8 +320,8 @@ class _Handler(BaseHTTPRequestHandler):
         if answer.hold is not None:
             answer.hold()
         cut, garbage = lines[middle], ["event: content_block_delta\ndata: {not json\n\n", "\x00\xff\n\n"]
-        rest = {"": lines[middle:], "half_an_event": [cut[: len(cut) // 2]], "garbage": garbage}
-        self.wfile.writelines(map(str.encode, rest.get(answer.fault, [])))
+        rest_by_fault = {"": lines[middle:], "half_an_event": [cut[: len(cut) // 2]], "garbage": garbage}
+        self.wfile.writelines(map(str.encode, rest_by_fault.get(answer.fault, [])))
 
     def _send(self, status: int, data: Block, headers: Sequence[tuple[str, str]] = (), share: float = 1) -> None:
         """Send `data` as JSON, or only a `share` of its bytes."""

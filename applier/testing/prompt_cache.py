@@ -128,7 +128,7 @@ def _mark(block: Block) -> Mapping[str, Any] | None:
     """Return the cache mark of a block, or of something in its content; None without one."""
     inner = block.get("content")
     marked = [block, *(inner if isinstance(inner, list) else ())]
-    return next((one["cache_control"] for one in marked if one.get("cache_control")), None)
+    return next((marked_block["cache_control"] for marked_block in marked if marked_block.get("cache_control")), None)
 
 
 def _tokens(part: PromptPart) -> int:

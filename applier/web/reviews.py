@@ -146,8 +146,8 @@ class ReviewPage:
         """Return the compacted list, each message with its index in the history, or None if it was changed."""
         shown, tokens = self._reviewed(revision).preview, self._analysis.counter.message
         index = {id(message): at for at, message in enumerate(self._messages)}
-        each = ((index.get(id(message)), plain_message(message)) for message in (shown.messages if shown else ()))
-        return {"messages": [{"index": at, "tokens": tokens(message), "message": message} for at, message in each]}
+        indexed = ((index.get(id(message)), plain_message(message)) for message in (shown.messages if shown else ()))
+        return {"messages": [{"index": at, "tokens": tokens(message), "message": message} for at, message in indexed]}
 
     def replan(self, wanted: Replan) -> dict[str, Any]:
         """Replace the plan by a new one, with the options `wanted`; the person's changes stay."""
