@@ -281,5 +281,5 @@ def leading_turn(history: History, kept: Container[str], model: str) -> str:
 
 
 def leads_with_thinking(message: Message) -> bool:
-    """Return True if `message` is the assistant's and begins with thinking."""
+    """Return True if `message` is the assistant's and begins with thinking, which must stay at its beginning."""
     return message["role"] == "assistant" and any(block["type"] in THINKING for block in blocks(message)[:1])

@@ -111,7 +111,8 @@ class HistoryStamp(PlanPart):
         return cls(messages=len(history.messages), turns=len(history.turns), tokens=tokens, digest=history.digest)
 
     def begins(self, history: History) -> bool:
-        """Return True if `history` is the list that the stamp was made for, or the same list with more messages."""
+        """Return True if the plan fits `history`: it is the list that the stamp was made for, or the same list with
+        more messages."""
         return self.messages <= len(history.messages) and self.digest == history.digest_at(self.messages)
 
 
@@ -281,7 +282,7 @@ class CompactionPlan(BaseModel):
 
     @property
     def decisions(self) -> dict[str, TurnDecision]:
-        """Decision on each turn, by turn id."""
+        """Decision on each turn, by turn id, for looking them up."""
         return {decision.turn_id: decision for decision in self.turns}
 
     def to_data(self) -> dict[str, Any]:

@@ -102,7 +102,8 @@ _REGISTERED: dict[str, ModelPrices] = {}
 
 
 def is_warm(idle_seconds: float, lifetime_seconds: float = CACHE_LIFETIME_SECONDS) -> bool:
-    """Return True if a prompt that was last read `idle_seconds` ago is still cached when a request sent now arrives."""
+    """Return True if a prompt that was last read `idle_seconds` ago is still in the provider's cache when a request
+    sent now arrives."""
     return idle_seconds + _MARGIN_SECONDS <= lifetime_seconds
 
 

@@ -203,7 +203,8 @@ def _read(turn: TurnEvidence, place_of: defaultdict[str, int], seen: dict[int, a
 
 
 def is_word(name: str) -> bool:
-    """Return True if `name` is a plain word: ``refund``, ``频率``; not ``toJson`` or ``4711``."""
+    """Return True if `name` is a plain word, which is worth less than an identifier: ``refund``, ``频率``; not
+    ``toJson`` or ``4711``."""
     return name.isalpha() and name == name.casefold()
 
 
@@ -267,7 +268,7 @@ class Relevance:
         return [self.names[place] for place in self.rows[turn_id].between(first, stop)]
 
     def of_turn(self, turn_id: str) -> float:
-        """Return the relevance of all lines of a turn together."""
+        """Return the relevance of all lines of a turn together, to rank whole turns."""
         worth_of_names = sum(map(self.weights.__getitem__, self.rows[turn_id].places))
         worth_of_words = sum(self.bases[turn_id]) * self.recencies[turn_id]
         return (worth_of_words + worth_of_names) * self.turn_weights.get(turn_id, 1.0)

@@ -97,7 +97,7 @@ class PlanNotes:
 
 @dataclass(frozen=True)
 class Section:
-    """Part of a review with a title."""
+    """Part of a review, with a title and lines."""
 
     title: str
     lines: Sequence[str]

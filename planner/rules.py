@@ -126,7 +126,7 @@ def _facts_in(turn: TurnEvidence) -> Iterator[tuple[FactType, str]]:
 
 
 def decisions_in(turn: TurnEvidence) -> Iterator[str]:
-    """Yield the short lines in which the agent reports a decision."""
+    """Yield the short lines of the agent that report a decision, such as ``I'll use a queue``."""
     for line in turn.lines.of_part("assistant"):
         if _DECISION.search(line.text) and len(line.text) <= FACT_CHARACTERS:
             yield line.text.strip()

@@ -102,7 +102,7 @@ class CheckedRequest:
 
     @lazy_property
     def rounds(self) -> list[CallRound]:
-        """Tool calls and results of each run of neighbouring assistant messages."""
+        """Tool calls with their results, for each run of neighbouring assistant messages."""
         by_role = groupby(enumerate(self.messages), lambda indexed: str(indexed[1]["role"]))
         runs = [(role, [at for at, _ in run]) for role, run in by_role]
         rounds = list[CallRound]()
@@ -125,7 +125,7 @@ class CheckedRequest:
 
     @property
     def last_answer_content(self) -> Sequence[Block]:
-        """Content blocks of the last assistant message; empty without one."""
+        """Content blocks of the last assistant message, for which the API has special rules; empty without one."""
         return blocks(self.messages[self.last_answer]) if self.last_answer >= 0 else ()
 
 

@@ -189,7 +189,7 @@ class Call:
 
     @property
     def sought(self) -> str:
-        """Query of a search on one line; empty for other calls."""
+        """Query of a search on one line, which describes the search better than its path; empty for other calls."""
         return " ".join(argument(self.input, _QUERIES).split()) if self.kind == "search" else ""
 
     @property
@@ -410,7 +410,8 @@ def mentions_failure(text: str) -> bool:
 
 
 def is_refusal(text: str) -> bool:
-    """Return True if `text` is a line by which the host program reports that the user refused a call."""
+    """Return True if `text` is a line by which the host program reports that the user refused a call, so that the call
+    did not fail by itself."""
     return bool(_REJECTED.match(text))
 
 

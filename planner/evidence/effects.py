@@ -46,7 +46,8 @@ class CallPlace(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """Tool call that still runs, or question without an answer."""
+    """Tool call that still runs, or question that the user has not answered. It must not be forgotten in a
+    compaction."""
 
     turn_id: str
     text: str
@@ -327,7 +328,7 @@ class Task:
 
     @property
     def is_open(self) -> bool:
-        """True unless the task is completed, cancelled or deleted."""
+        """True if the task is still to be done: it is not completed, cancelled or deleted."""
         return self.status.casefold() not in _CLOSED
 
 

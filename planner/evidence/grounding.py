@@ -274,8 +274,8 @@ class NameIndex:
         return missing
 
     def assigns(self, name: str, value: str) -> bool:
-        """Return True if the source has `value` directly after `name`, with an equals sign, a colon or blanks between
-        them."""
+        """Return True if the source contains the assignment of `value` to `name`: an equals sign, a colon or blanks
+        between them."""
         pair = re.compile(rf"(?<!\w){re.escape(name)}[\"'\\]{{0,2}}[\s:=]{{1,3}}[\"'\\]{{0,2}}{re.escape(value)}(?!\w)")
         return any(pair.search(text) for text in self._texts)
 

@@ -285,7 +285,8 @@ class _Span(NamedTuple):
 
 
 def is_host_text(text: str) -> bool:
-    """Return True if `text`, a whole text block of a user's message, is written by the host program alone."""
+    """Return True if `text`, a whole text block of a user's message, is written by the host program alone, so that it
+    is no request of the user."""
     users_text = _users_text(text)
     return _HIDDEN in users_text and not users_text.strip(_NOT_USERS)
 
@@ -417,12 +418,14 @@ def without_boilerplate(text: str) -> str:
 
 
 def is_wrapping(text: str) -> bool:
-    """Return True if `text` is a line that a host program prints before or after an output, such as ``Exit code 1``."""
+    """Return True if `text` is a line that a host program prints before or after an output, such as ``Exit code 1``,
+    and no part of the output."""
     return bool(_WRAPPING.match(text))
 
 
 def is_running(text: str) -> bool:
-    """Return True if `text` is a line by which a host program reports that a command still runs."""
+    """Return True if `text` is a line by which a host program reports that a command still runs, so that its output is
+    incomplete."""
     return bool(_RUNNING.match(text))
 
 

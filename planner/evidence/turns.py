@@ -87,7 +87,7 @@ class RecordLine:
 
 
 class EndedCall(NamedTuple):
-    """One tool call with its turn and how it ended."""
+    """One tool call with its turn and how it ended, to read calls of a whole conversation in a row."""
 
     turn: TurnEvidence
     call: Call
@@ -165,7 +165,7 @@ class TurnEvidence:
 
     @property
     def failed(self) -> bool:
-        """True if something failed in the turn."""
+        """True if something failed in the turn, such as a tool call."""
         return bool(self.failure_lines)
 
     @property
@@ -195,14 +195,15 @@ class TurnEvidence:
         return self.once(_typed_lines)
 
     def outcome_of(self, call: Call) -> str:
-        """Return the first line that shows how `call` ended, such as ``2 passed``; empty if no line does."""
+        """Return the first line that shows how `call` ended, such as ``2 passed``, to show it next to the call; empty
+        if no line does."""
         for statement in statements(self.lines.numbered(self.outcomes[call.number].lines)):
             if plain := without_boilerplate(statement.text):
                 return " ".join(plain.split())
         return ""
 
     def is_refused(self, call: Call) -> bool:
-        """Return True if the user did not allow `call`."""
+        """Return True if the user did not allow the agent to run `call`."""
         return self.outcomes[call.number].refused
 
     @property
@@ -391,7 +392,8 @@ _REGISTERED: list[Field] = []
 
 
 def register_field(field: Field) -> None:
-    """Let `field`, a kind of work with its own tools, read all conversations of this process, as programming does."""
+    """Let `field`, a kind of work with its own tools, read all conversations of this process, in addition to
+    programming."""
     _REGISTERED.append(field)
 
 

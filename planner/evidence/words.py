@@ -87,7 +87,7 @@ def is_year(number: str) -> bool:
 
 
 def numbers_in(digits: str) -> list[str]:
-    """Return the whole numbers in `digits`, whatever separates them: 14 and 3 for ``14.03.``."""
+    """Return the whole numbers in `digits`, a date, time or range, whatever separates them: 14 and 3 for ``14.03.``."""
     return [*map(short_number, _DIGIT_RUN.findall(digits))]
 
 
@@ -135,7 +135,8 @@ def listed_in(digits: str, values: set[str]) -> list[str]:
 
 
 def values_in(text: str) -> set[str]:
-    """Return the values of all numbers in `text`, whose digits and marks are ASCII (`plain_text`)."""
+    """Return the values of all numbers in `text`, so that numbers in different notations can be compared. Digits and
+    marks in `text` must be ASCII (`plain_text`)."""
     values: set[str] = set()
     for digits in set(_NUMBER.findall(text)):
         of_number = values_of(digits)
@@ -178,7 +179,8 @@ def _pieces(run: str) -> list[str]:
 
 
 def figures_of(text: str) -> list[str]:
-    """Return the numbers of two digits and more, amounts, dates and times in `text`, in order."""
+    """Return the figures in `text`, in order: numbers of two digits and more, amounts, dates and times, as they are
+    written."""
     return _FIGURE.findall(text)
 
 

@@ -41,7 +41,7 @@ FACT_FORM = "decision|error|file_state|dependency|constraint t<turn> [<line>[-<l
 
 
 class Range(NamedTuple):
-    """Run of turns or lines, by the numbers of the first and the last."""
+    """Run of turns or lines, by the numbers of the first and the last one: (3, 7) for ``t3-t7``."""
 
     first: int
     last: int
@@ -211,12 +211,12 @@ class Scope:
         return (number for number, turn in self.by_number.items() if low <= number <= high and not turn.turn.live)
 
     def words(self, number: int, lines: Sequence[Range]) -> str:
-        """Return the exact text of `lines`, ranges of line numbers, in turn `number`."""
+        """Return the exact text of `lines`, ranges of line numbers, in turn `number`, to quote the user."""
         turn_lines = self.by_number[number].lines
         return "\n".join(join_lines(turn_lines[first - 1 : last]) for first, last in lines)
 
     def last_line(self, number: int) -> int:
-        """Return the number of the last line of turn `number`."""
+        """Return the number of the last line of turn `number`, to find line numbers that do not exist."""
         return len(self.by_number[number].lines)
 
     def invented(self, text: str, number: int) -> list[str]:

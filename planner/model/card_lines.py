@@ -63,7 +63,7 @@ _BETWEEN = re.compile(r"[;,]|\b\w+=")
 
 
 class LineGroup(NamedTuple):
-    """Lines of one turn that are shown or left out together."""
+    """Lines of one turn that are shown to the planner model together, or left out together."""
 
     turn: TurnEvidence
     numbers: Sequence[int]
@@ -387,7 +387,8 @@ def _between(turn: TurnEvidence, new: Set[int], shown: Set[int]) -> Iterator[int
 
 
 def is_in_header(text: str, header: str) -> bool:
-    """Return True if the `header` of a card contains all words of `text`, the line of a tool call."""
+    """Return True if the `header` of a card contains all words of `text`, the line of a tool call, so that the line
+    need not be shown."""
     return not _words(_KEYS.sub(" ", text)) - _words(header)
 
 

@@ -350,7 +350,8 @@ def _retries_of(error: BaseException) -> int:
 
 
 def sdk_timeout(seconds: float) -> Any:
-    """Return a timeout of `seconds` for anthropic's SDK, with a shorter limit for the connection."""
+    """Return a time limit of `seconds` for a request of anthropic's SDK, with a shorter one for opening the
+    connection."""
     import anthropic
 
     seconds = max(0.001, seconds)
@@ -452,15 +453,15 @@ class Meter:
         return spending.finished + self._cost(spending.body) if spending.is_running else spending.finished
 
     def may_read(self, tokens: int) -> bool:
-        """Return True if one more request with `tokens` of input stays within the limit."""
+        """Return True if one more request with `tokens` of input stays within the limit of the question."""
         return self.usage.read_tokens + tokens <= self._most_tokens
 
     def may_repeat(self) -> bool:
-        """Return True if sending the newest request once more stays within the limit."""
+        """Return True if sending the newest request once more stays within the limit of the question."""
         return self.may_read(self._cost(self._spending.body).read_tokens)
 
     def sent(self, body: Mapping[str, Any]) -> None:
-        """Record that a request with this `body` is sent now."""
+        """Record that a request with this `body` is sent now, so that it counts even if no response comes."""
         self._spending = _Spending(self._spending.finished, body, is_running=True)
 
     def answered(self, usage: Usage) -> None:

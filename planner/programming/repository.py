@@ -59,7 +59,7 @@ _SCRATCH = lazy_pattern(
 
 
 def is_absolute(path: str) -> bool:
-    """Return True if `path` is absolute: ``/a``, ``~/a`` or ``C:\\a``; not ``a/b``."""
+    """Return True if `path` does not depend on a folder: ``/a``, ``~/a`` or ``C:\\a``; not ``a/b``."""
     return path[:1] in ("/", "~", "\\") or path[1:2] == ":"
 
 

@@ -183,7 +183,8 @@ class Lines(Sequence[Line]):
         return self.texts[bisect_right(self.texts, index, key=attrgetter("first")) - 1]
 
     def goes_on(self, number: int) -> bool:
-        """Return True if the line with this line number and the next one are pieces of the same long line."""
+        """Return True if the line with this line number and the next one are pieces of the same long line, without a
+        break between."""
         text = self.text_at(number - 1)
         return number < text.stop and text.text[text.bounds[number - text.first] - 1] != "\n"
 
@@ -193,7 +194,7 @@ class Lines(Sequence[Line]):
         return [*self._at(text)] if text else []
 
     def chosen(self, numbers: Set[int], block: int | None) -> list[Line]:
-        """Return those lines of the content block with the index `block` that have one of these line numbers, in
+        """Return the lines of the content block with the index `block` whose line numbers are in `numbers`, in
         order."""
         text = self._block_text(block)
         return [*self._at(text, [at for at in range(text.first, text.stop) if at + 1 in numbers])] if text else []
@@ -203,7 +204,7 @@ class Lines(Sequence[Line]):
         return self.texts[at] if at < len(self.texts) and self.texts[at].block == block else None
 
     def outside(self, blocks: Container[int | None]) -> Iterator[Line]:
-        """Yield the lines of all content blocks except those with the indexes `blocks`."""
+        """Yield the lines of all content blocks of the turn except those with the indexes `blocks`."""
         return (line for text in self.texts if text.block not in blocks for line in self._at(text))
 
     def of_part(self, part: Part) -> Iterator[Line]:

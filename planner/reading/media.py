@@ -152,7 +152,8 @@ def image_size(block: Block) -> tuple[int, int] | None:
 
 
 def visible_pages(block: Block) -> int:
-    """Return the number of pages of a PDF in base64; 0 if they cannot be counted (compressed, or no PDF)."""
+    """Return the number of pages of a PDF in base64, found in its bytes; 0 if they cannot be counted (compressed, or no
+    PDF)."""
     if field_of(block.get("source"), "type") != "base64":
         return 0
     try:

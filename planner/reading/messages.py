@@ -145,7 +145,8 @@ def field_of(value: object, name: str) -> object:
 
 
 def call_ids(message: Message) -> list[str]:
-    """Return the ids of the tool calls in `message`, in order, also of those that the provider runs itself."""
+    """Return the ids of the tool calls in `message`, in order, to find their results. Calls that the provider runs are
+    included."""
     return [str(block.get("id")) for block in blocks(message) if block["type"].endswith("tool_use")]
 
 
@@ -213,7 +214,8 @@ def strings_in(value: object) -> Iterator[str]:
 
 
 def to_json(value: object) -> str:
-    """Return `value` as JSON in ASCII without blanks. The order of keys stays, and so do lone surrogates."""
+    """Return `value` as JSON in ASCII without blanks, in which any text can be written, even lone surrogates. The order
+    of keys stays."""
     return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
 
 
@@ -283,7 +285,8 @@ def cache_marks(value: object) -> Iterator[Mapping[str, Any]]:
 
 
 def unmarked(message: Message) -> Message:
-    """Return `message` without its ``cache_control`` marks; the same object if it has none."""
+    """Return `message` without its ``cache_control`` marks, which do not change its content; the same object if it has
+    none."""
     return _unmarked_block(message) if any(cache_marks(message)) else message
 
 

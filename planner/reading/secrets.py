@@ -313,7 +313,8 @@ class Secrets:
         return frozenset(pieces)
 
     def without(self, text: str) -> str:
-        """Return `text` with each piece of a secret replaced by ``[secret]``."""
+        """Return `text`, which may be cut from the conversation, with each piece of a secret replaced by
+        ``[secret]``."""
         if not self._values:
             return text
         parts, end = list[str](), 0
