@@ -213,7 +213,7 @@ class _Guarding:
         """Keep the decisive lines of a failure that no statement of the brief replaces. If only the planner reports the
         failure, there are no decisive lines: the turn's opening lines are kept instead."""
         turn, decision = self.turn, self.decision
-        lines = self.pins.failures[turn.turn.id] if decision.failed_approach else frozenset()
+        lines = self.pins.failures.get(turn.turn.id, frozenset()) if decision.failed_approach else frozenset()
         only_by_planner = decision.failed_approach and not turn.failed and turn.turn.id not in self.pins.covered
         if only_by_planner and decision.strategy in ("drop", "reference"):
             lines = opening_lines(turn)

@@ -95,7 +95,9 @@ def pinned(
     turns = analysis.evidence.turns
     covered = covered_failures(brief or "", analysis.evidence)
     failures = {
-        turn_id: frozenset(turn.decisive_lines) - covered.get(turn_id, frozenset()) for turn_id, turn in turns.items()
+        turn_id: frozenset(turn.decisive_lines) - covered.get(turn_id, frozenset())
+        for turn_id, turn in turns.items()
+        if turn.decisive_lines
     }
     successes = {
         turn_id: numbers

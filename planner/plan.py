@@ -35,7 +35,7 @@ _SURROGATE = lazy_pattern("[\ud800-\udfff]")
 def whole_characters(value: Any) -> Any:
     """Return `value`; in a text, each half of a character (a lone surrogate) becomes ``�``, because a plan is stored as
     UTF-8. Messages may contain such halves."""
-    return _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
+    return _SURROGATE.sub("\ufffd", value) if isinstance(value, str) and not value.isascii() else value
 
 
 Strategy = Literal["keep", "summarize", "reference", "drop"]

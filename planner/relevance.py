@@ -13,6 +13,7 @@ never on a model's answer.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from heapq import heappop, heappush
 from itertools import accumulate, chain, count, islice, repeat, zip_longest
 from math import exp, log1p
 from operator import sub
+from sys import intern
 from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
@@ -32,7 +34,41 @@ WRITERS: Sequence[Part] = ("assistant", "call", "user")
 """Parts of a turn for which it is recorded that they contain a name, each by one bit of `Columns.writers`."""
 WORD, NUMBER = 1, 2
 """Kinds of names in `Columns.kinds`: plain words, and whole numbers. Other names have the kind 0."""
+MOST_SEEN = 4_096
+"""Largest number of lines whose names are remembered while turns are read: nine of ten repeated lines are that near."""
 _BITS = {part: 1 << at for at, part in enumerate(WRITERS)}
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Names in the order of their places, each once, in one text: a list of texts takes four times the memory."""
+
+    text: str
+    """Each name after a line break, and one more line break."""
+    bounds: array[int]
+    """Index in `text` of the line break before each name, and of the last one."""
+
+    @classmethod
+    def of(cls, names: Collection[str]) -> Names:
+        """Return `names`, none of which is empty or has a line break, as one value."""
+        return cls("\n".join(("", *names, "")), array("I", accumulate((len(name) + 1 for name in names), initial=0)))
+
+    def __len__(self) -> int:
+        """Return the number of names."""
+        return len(self.bounds) - 1
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over all names."""
+        return iter(self.text[1:-1].split("\n") if len(self) else ())
+
+    def __getitem__(self, place: int) -> str:
+        """Return the name at `place`, each time as the same object, as many lines may have it."""
+        return intern(self.text[self.bounds[place] + 1 : self.bounds[place + 1]])
+
+    def find(self, name: str) -> int | None:
+        """Return the place of `name`; None if it is not among the names."""
+        start = self.text.find(f"\n{name}\n")
+        return bisect_left(self.bounds, start) if start >= 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +82,10 @@ class Rows:
     """Indexes in `places` at which the lines begin, and at the end the length of `places`."""
 
     @classmethod
-    def of(cls, lines: Iterable[Collection[int]]) -> Rows:
+    def of(cls, lines: Sequence[Collection[int]]) -> Rows:
         """Store `lines`, each of which has the places of the names in one line of a turn."""
-        places, bounds = array("I"), array("I", [0])
-        for line in lines:
-            places.extend(line)
-            bounds.append(len(places))
-        return cls(places, bounds)
+        bounds = accumulate(map(len, lines), initial=0)
+        return cls(array("I", [*chain.from_iterable(lines)]), array("I", [*bounds]))
 
     def between(self, first: int, stop: int) -> array[int]:
         """Return the places of the names in the lines from index `first` to `stop` - 1."""
@@ -77,11 +110,10 @@ class Columns(NamedTuple):
     kinds: array[int]
     """Kind of the name: `WORD`, `NUMBER`, or 0 for others."""
 
-    def grown(self, names: Collection[str]) -> Columns:
-        """Return a copy with the new `names`, not counted yet, at the end of each column."""
-        longer = Columns(*[column + array(column.typecode, bytes(len(names) * column.itemsize)) for column in self])
-        kinds = [WORD if is_word(name) else NUMBER if name.isdigit() else 0 for name in names]
-        return longer._replace(kinds=self.kinds + array("B", kinds))
+    def grown(self, kinds: array[int]) -> Columns:
+        """Return a copy with new names of these `kinds`, not counted yet, at the end of each column."""
+        longer = Columns(*[column + array(column.typecode, bytes(len(kinds) * column.itemsize)) for column in self])
+        return longer._replace(kinds=self.kinds + kinds)
 
 
 @dataclass
@@ -97,10 +129,7 @@ class Occurrences:
     rows: dict[str, Rows] = field(default_factory=dict)
     """Names in each line, by turn id. After a name such as ``src/a.py`` come its components, if they occur as names
     themselves."""
-    names: list[str] = field(default_factory=list)
-    """All names, in the order of their places. A list takes a fifth of the memory of a dict."""
-    joined: list[str] = field(default_factory=list)
-    """Names that may have several components, such as ``src/a.py``."""
+    names: Names = field(default_factory=partial(Names.of, ()))
     parts: dict[int, Sequence[int]] = field(default_factory=dict)
     """Places of a name and of its components, by the place of the name. A component counts if it occurs as a name
     itself and is neither a word nor a number."""
@@ -114,9 +143,7 @@ class Occurrences:
         digests, known = tuple(turn.turn.digest for turn in turns), len(self.digests)
         if digests[:known] != self.digests:
             return Occurrences().extended(evidence)
-        longer = Occurrences(
-            digests, {**self.rows}, [*self.names], [*self.joined], {**self.parts}, self.columns, self.characters
-        )
+        longer = Occurrences(digests, {**self.rows}, self.names, {**self.parts}, self.columns, self.characters)
         longer._add(turns[:known], turns[known:])
         return longer
 
@@ -125,16 +152,15 @@ class Occurrences:
         names themselves only in the new turns."""
         known, offset = len(self.names), 0  # number of names so far; number of characters before a turn
         places = defaultdict[str, int](count(known).__next__, zip(self.names, count(), strict=False))
-        seen: dict[int, array[int]] = {}
+        seen: dict[int, bytes] = {}
         for turn in new:
             self.rows[turn.turn.id] = _read(turn, places, seen)
-        del seen  # its memory is needed for the columns
-        new_names = [*islice(places, known, None)]
-        self.names += new_names
-        self.columns = self.columns.grown(new_names)
-        self.joined += [name for name in new_names if not (name.isidentifier() or name.isdigit())]
-        gaining = {place for place in self._gain_parts(places, known) if place < known}
-        del places
+        del seen
+        self.names = Names.of(places)
+        kinds = array("B", map(kind_of, islice(places, known, None)))
+        gaining = {place for place in self._gain_parts(places, self.columns.kinds + kinds, known) if place < known}
+        del places  # frees the memory of all texts before the columns grow
+        self.columns = self.columns.grown(kinds)
         for turn in earlier if gaining else ():
             if not gaining.isdisjoint(self.rows[turn.turn.id].places):
                 self._count(turn, offset, known)
@@ -143,12 +169,11 @@ class Occurrences:
             self._count(turn, self.characters, 0)
             self.characters += sum(len(text.text) for text in turn.lines.texts)
 
-    def _gain_parts(self, places: Mapping[str, int], known: int) -> Iterator[int]:
+    def _gain_parts(self, places: Mapping[str, int], kinds: Sequence[int], known: int) -> Iterator[int]:
         """Record the components of the names for which a component is new: its place is `known` or more. Yield the
-        places of these names. `places`: place of each name. Words and numbers are no components, as `words_of` finds
-        them anyway."""
-        kinds = self.columns.kinds
-        for name in self.joined:
+        places of these names. `places`: place of each name. `kinds`: kind of each name, by place. Words and numbers
+        are no components, as `words_of` finds them anyway."""
+        for name in (name for name in places if not (name.isidentifier() or name.isdigit())):
             found = [place for part in parts_of(name) if (place := places.get(part, -1)) >= 0 and not kinds[place]]
             if len(found) > 1 and max(found) >= known:
                 self.parts[found[0]] = array("I", found)
@@ -165,8 +190,8 @@ class Occurrences:
         `offset`: number of characters of the history before the turn."""
         rows, number = self.rows[turn.turn.id], turn.turn.number
         if not self.parts.keys().isdisjoint(rows.places):
-            lines_of_turn = [rows.between(at, at + 1) for at in range(len(rows.bounds) - 1)]
-            rows = self.rows[turn.turn.id] = Rows.of(map(self._with_parts, lines_of_turn))
+            lines_of_turn = [self._with_parts(rows.between(at, at + 1)) for at in range(len(rows.bounds) - 1)]
+            rows = self.rows[turn.turn.id] = Rows.of(lines_of_turn)
         lines, turns, last_turns, last_written, last_offsets, writers, _ = self.columns
         ends = array("I")  # end of each line, in characters from the start of the history
         for text in turn.lines.texts:
@@ -188,7 +213,7 @@ class Occurrences:
                 last_offsets[place] = end_of[place]
 
 
-def _read(turn: TurnEvidence, place_of: defaultdict[str, int], seen: dict[int, array[int]]) -> Rows:
+def _read(turn: TurnEvidence, place_of: defaultdict[str, int], seen: dict[int, bytes]) -> Rows:
     """Find the names in each line of `turn`, without the middle of long blocks. `place_of`: place of each name; a new
     name gets the next one. `seen`: cache of the names of lines by the hash of their text, as lines may be repeated."""
     places, counts = array("I"), array("I", bytes(4 * (len(turn.lines) + 1)))
@@ -196,10 +221,18 @@ def _read(turn: TurnEvidence, place_of: defaultdict[str, int], seen: dict[int, a
         for at, line in text.read_lines():
             key = hash(line)
             if (names := seen.get(key)) is None:
-                names = seen[key] = array("I", [*dict.fromkeys(map(place_of.__getitem__, names_of(line)))])
-            places.extend(names)
-            counts[at + 1] = len(names)
-    return Rows(places, array("I", accumulate(counts)))
+                if len(seen) >= MOST_SEEN:
+                    seen.clear()
+                of_line = dict.fromkeys(map(place_of.__getitem__, names_of(line)))
+                names = seen[key] = array("I", [*of_line]).tobytes()  # bytes take half the memory of a short array
+            places.frombytes(names)
+            counts[at + 1] = len(names) // places.itemsize
+    return Rows(places, array("I", [*accumulate(counts)]))
+
+
+def kind_of(name: str) -> int:
+    """Return the kind of a name for `Columns.kinds`."""
+    return WORD if is_word(name) else NUMBER if name.isdigit() else 0
 
 
 def is_word(name: str) -> bool:
@@ -249,7 +282,7 @@ _TURN_ID = lazy_pattern(r"\bt\d{1,7}\b")
 class Relevance:
     """Values from which the relevance of every line of a conversation is computed: how likely it is needed again."""
 
-    names: Sequence[str]
+    names: Names
     """All names in the conversation; the index of a name is its place."""
     weights: array[float]
     """Likelihood that the agent uses a name again, in the order of `names`. A dict would take five times the memory."""
@@ -262,10 +295,10 @@ class Relevance:
     turn_weights: Mapping[str, float]
     """Factor for the relevance of all lines of a turn, by turn id; 1 for a turn without one."""
 
-    def names_in(self, turn_id: str, first: int, stop: int) -> list[str]:
+    def names_in(self, turn_id: str, first: int, stop: int) -> tuple[str, ...]:
         """Return the names in the lines of a turn from index `first` to `stop` - 1. A name is repeated for each line
         that contains it."""
-        return [self.names[place] for place in self.rows[turn_id].between(first, stop)]
+        return tuple([self.names[place] for place in self.rows[turn_id].between(first, stop)])
 
     def of_turn(self, turn_id: str) -> float:
         """Return the relevance of all lines of a turn together, to rank whole turns."""
@@ -302,7 +335,7 @@ def focused(relevance: Relevance, evidence: Evidence, task: str, focus: str) -> 
 def _shared_words(relevance: Relevance, text: str) -> dict[str, float]:
     """Return by turn id the share of the names in `text` that the turn contains, from 0 to 1. Rare names count more."""
     wanted = {name for line in text.splitlines() for name in names_of(line)}
-    places = {place for place, name in enumerate(relevance.names if wanted else ()) if name in wanted}
+    places = {place for name in wanted if (place := relevance.names.find(name)) is not None}
     if not places:
         return {}
     shared = {turn_id: places.intersection(rows.places) for turn_id, rows in relevance.rows.items()}

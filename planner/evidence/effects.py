@@ -118,8 +118,8 @@ def _names_of_acts(turn: TurnEvidence) -> dict[int, frozenset[str]]:
     return names
 
 
-def _calls_that_act(turn: TurnEvidence) -> frozenset[int]:
-    return frozenset([call.number for call in turn.calls if call.acts])
+def _calls_that_act(turn: TurnEvidence) -> tuple[int, ...]:
+    return tuple([call.number for call in turn.calls if call.acts])
 
 
 def retried(evidence: Evidence) -> dict[str, CallPlace]:

@@ -230,7 +230,7 @@ def _done_by_commands(turn: TurnEvidence) -> list[tuple[Sequence[Command], Seque
     done: list[tuple[Sequence[Command], Sequence[PathChange]]] = []
     for _, call, outcome in turn.ended_calls:
         commands = commands_done(call, outcome)
-        done.append((commands, [*_changes_by_commands(call, outcome, commands)]))
+        done.append((commands, tuple(_changes_by_commands(call, outcome, commands))))
     return done
 
 

@@ -274,7 +274,7 @@ def statements(lines: Iterable[Line]) -> Iterator[Statement]:
 
 def numbers_of(some_statements: Iterable[Statement]) -> tuple[int, ...]:
     """Return the line numbers of all lines in `some_statements`, ascending, each once."""
-    return tuple(sorted({number for statement in some_statements for number in statement.numbers}))
+    return tuple(sorted({line.number for statement in some_statements for line in statement.lines}))
 
 
 def without_indentation(texts: Sequence[str], *, viewed: bool = True) -> list[str]:
