@@ -8,14 +8,13 @@ and what rules found in the turns. Once there is a plan, only new turns are show
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, NamedTuple
 
 from planner.brief import PageStatement, brief_text, read_brief
-from planner.evidence import Evidence, TurnEvidence
+from planner.evidence import TurnEvidence
 from planner.evidence.effects import retried
 from planner.evidence.hosts import is_host_text, without_boilerplate
 from planner.model.answer import Scope
@@ -23,8 +22,7 @@ from planner.model.card_lines import is_sentence
 from planner.model.cards import Card, earlier_choices, turn_cards, turn_lines
 from planner.model.prompts import Prompts, one_line, safe_text
 from planner.plan import CompactionPlan
-from planner.programming.coding_tools import commands_in
-from planner.programming.repository import changed_files
+from planner.programming.repository import has_uncommitted_changes
 from planner.proposal import PlanRequest, earlier_plan, read_and_new, written_brief
 from planner.reading.lazy import lazy_property
 from planner.reading.lines import join_lines, statements
@@ -85,9 +83,6 @@ CARD_TRIES = 3
 """Number of attempts to make cards (excerpts of turns) that fit. Each has a smaller budget, because headers and
 required lines may exceed it."""
 
-_MENTIONS_COMMIT = re.compile(r"\bcommitted\b|\bcommits? \W{0,3}[0-9a-f]{7}", re.IGNORECASE)
-"""Report of a commit: ``Committed and pushed``, ``commit `a1b2c3d` ``; not ``commit this when it passes``."""
-
 
 @dataclass(frozen=True)
 class QuestionBasis:
@@ -138,7 +133,7 @@ class QuestionBasis:
         commit, one statement is about that."""
         evidence, left_out = self.request.evidence, ("REQUEST", "NOTES")
         by_rules = [statement for statement in read_brief(rules_brief(evidence)) if statement.heading not in left_out]
-        if changed_files(evidence) and not _mentions_commits(evidence):
+        if has_uncommitted_changes(evidence):
             by_rules.append(PageStatement("STATE", "no commit shows", (next(reversed(evidence.turns)),)))
         return by_rules
 
@@ -400,18 +395,6 @@ def _need(turn: TurnEvidence) -> float:
 
 def _most_brief(request: PlanRequest) -> int:
     return int(request.settings.max_output_tokens * BRIEF_OUTPUT_SHARE)
-
-
-def _mentions_commits(evidence: Evidence) -> bool:
-    """Return True if a tool call may have made a git commit, or if a text mentions one. Otherwise the model is shown
-    that there is no sign of a commit."""
-    turns = evidence.turns.values()
-    calls = (call for turn in turns for call in turn.calls)
-    lines = (line for turn in turns for line in turn.lines.of_sources("user", "agent", "planner"))
-    return any(
-        call.name.endswith("commit") or any(command.starts("git", "commit") for command in commands_in(call))
-        for call in calls
-    ) or any(_MENTIONS_COMMIT.search(line.text) for line in lines)
 
 
 def _latest_request(turns: Sequence[TurnEvidence]) -> str:

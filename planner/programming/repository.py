@@ -360,6 +360,24 @@ def changed_files(evidence: Evidence) -> list[RecordLine]:
     return records
 
 
+_MENTIONS_COMMIT = lazy_pattern(r"\bcommitted\b|\bcommits? \W{0,3}[0-9a-f]{7}", re.I)
+"""Report of a commit: ``Committed and pushed``, ``commit `a1b2c3d` ``; not ``commit this when it passes``."""
+
+
+def has_uncommitted_changes(evidence: Evidence) -> bool:
+    """Return True if the agent changed files, no tool call may have made a git commit, and no text mentions one."""
+    if not changed_files(evidence):
+        return False
+    turns = evidence.turns.values()
+    calls = (call for turn in turns for call in turn.calls)
+    lines = (line for turn in turns for line in turn.lines.of_sources("user", "agent", "planner"))
+    may_commit = any(
+        call.name.endswith("commit") or any(command.starts("git", "commit") for command in commands_in(call))
+        for call in calls
+    )
+    return not (may_commit or any(_MENTIONS_COMMIT.search(line.text) for line in lines))
+
+
 SUBJECT_CHARACTERS = 120
 """Largest length of the first line of a commit's message, as it is shown."""
 
