@@ -1,6 +1,7 @@
-"""Analysis of a history: its turns, evidence and token counts. Decides nothing.
+"""Reads a conversation once: its turns, what was found in them (the evidence), and its token counts. Decides nothing.
 
-Planning, guards, preview, apply and sessions share one analysis. When the list has grown, only new turns are read.
+Everything that plans, checks or applies shares this one analysis. When the conversation has grown, only new turns are
+read.
 """
 
 from __future__ import annotations
@@ -28,21 +29,24 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True)
 class Analysis:
-    """History with its evidence and token counts."""
+    """Conversation with everything that was read from it. It is made once, and used by all later steps."""
 
     history: History
+    """Messages, divided into turns."""
     evidence: Evidence
+    """Values that were read from the turns, such as calls and failures."""
     counter: TokenCounter
     uses: Mapping[str, ToolUse] = field(default_factory=dict, compare=False)
-    """Declarations of tools by name."""
+    """User's declarations of what tools do, by the tool's name."""
     counted: Occurrences = field(default_factory=Occurrences, repr=False, compare=False)
-    """Occurrences of names in the beginning of the history, which an earlier plan counted."""
+    """Counts of names in the beginning of the history, as an earlier analysis made them. They are extended, not counted
+    again."""
     _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
-    """Values that `once` computed, by function and positional arguments."""
+    """Cache of `once`: each value by the function that computed it and the positional arguments."""
 
     def once(self, make: Callable[Concatenate[Analysis, P], T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Return ``make(self, *arguments, **named)``, computed once for the same `arguments`. `named` must be the same
-        each time."""
+        """Return ``make(self, *arguments, **named)``, which is computed once for the same `arguments` and then cached.
+        `named` must be the same each time."""
         if (make, arguments) not in self._made:
             self._made[make, arguments] = make(self, *arguments, **named)
         made: T = self._made[make, arguments]
@@ -55,17 +59,17 @@ class Analysis:
 
     @lazy_property
     def relevance(self) -> Relevance:
-        """Relevance: estimated value of each line for the next steps."""
+        """Estimated value of each line of the conversation for the next steps."""
         return line_relevance(self.evidence, self.occurrences)
 
     @lazy_property
     def occurrences(self) -> Occurrences:
-        """Occurrences of all names in the history."""
+        """Names in the whole history, where they occur, and how often."""
         return self.counted.extended(self.evidence)
 
     @property
     def newest_counted(self) -> Occurrences:
-        """`occurrences` if these were computed, else `counted`."""
+        """Counts of names that a later analysis can extend: `occurrences` if they were computed, else `counted`."""
         newest: Occurrences = vars(self).get("occurrences", self.counted)
         return newest
 
@@ -79,22 +83,22 @@ class Analysis:
 
     @lazy_property
     def broken(self) -> Mapping[str, str]:
-        """Reasons for which the API would refuse the calls of a turn, by turn id.
+        """Turns with calls that the API would refuse, by id, each with the reason. They are kept as they are.
 
         The last turn is left out, as its results may come later. Other faults, such as repeated ids (``call_0`` each
-        time), do no further harm in a view, and some providers accept them.
+        time), do no further harm in compacted messages, and some providers accept them.
         """
         problems: dict[str, str] = {}
-        owner = {at: turn for turn in self.history.turns for at in range(turn.start, turn.stop)}
+        turn_at = {at: turn for turn in self.history.turns for at in range(turn.start, turn.stop)}
         for violation in check_messages(self.history.messages, rules=CALL_RULES):
-            turn = owner[violation.message]
+            turn = turn_at[violation.message]
             if violation.refused and turn is not self.history.turns[-1]:
                 problems.setdefault(turn.id, f"{violation.place}: {violation.problem}")
         return problems
 
 
 def _turn_secrets(_turn: TurnEvidence, messages: Sequence[Message]) -> tuple[str, ...]:
-    """Return the secrets in the `messages` of a turn, to be computed once a turn."""
+    """Return the secrets in the `messages` of a turn. The turn is an argument only because it caches the result."""
     return secrets_in(messages)
 
 
@@ -105,13 +109,15 @@ def analyze(
     known: Analysis | None = None,
     uses: Mapping[str, ToolUse] | None = None,
 ) -> Analysis:
-    """Read `messages` (dicts or SDK objects) and count their tokens.
+    """Read `messages` (dicts or objects of the SDK): divide them into turns, find calls, failures and names, and count
+    tokens.
 
-    `target_model`: the model to count for. `known`: an earlier analysis; its turns, identified by their digests, are
-    not read again, and its counter is used. `uses`: declarations of tools by name, by default those of `known`.
+    `target_model`: model whose tokens are counted. `known`: an earlier analysis of the same conversation; its turns are
+    not read again, and its counter is used. `uses`: declarations of what tools do, by name; by default those of
+    `known`.
 
     Raises:
-        TranscriptError: an entry is not a message, or not JSON data; the text names its index.
+        TranscriptError: an item is no message, or not JSON data; the text names its index.
     """
     counter = known.counter if known is not None else TokenCounter.for_model(target_model)
     history = read_history(messages, known.history if known is not None else None)
@@ -124,7 +130,7 @@ def analyze_history(
     known: Analysis | None = None,
     uses: Mapping[str, ToolUse] | None = None,
 ) -> Analysis:
-    """Return the analysis of a history that was read before; the arguments are those of `analyze`."""
+    """Analyze a `history` that is divided into turns already. The other arguments are those of `analyze`."""
     declared = uses if uses is not None else known.uses if known is not None else {}
     earlier = known if known is not None and known.uses == declared else None
     known_evidence = earlier.evidence if earlier is not None else None
@@ -134,11 +140,11 @@ def analyze_history(
 
 
 def call_alone(name: str, arguments: dict[str, Any]) -> Call:
-    """Return a call as it would be read in a history, but without a result."""
+    """Return a tool call that is read in the same way as one in a conversation, but without its result."""
     reading = _fields().read_call(name, arguments, read_call(name, arguments))
     return Call(name, arguments, 0, None, None, reading=reading)
 
 
 def _fields() -> Fields:
-    """Return all fields of work: programming, and those that the user registered."""
+    """Return all known kinds of work: programming, and those that the user registered."""
     return Fields((PROGRAMMING, *registered_fields()))

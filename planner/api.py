@@ -1,4 +1,4 @@
-"""Planning: reads the messages, asks a planner, selects by its answer, and applies the guards."""
+"""Makes a plan: reads the messages, asks a planner, selects what fits by its answer, and checks the result (guards)."""
 
 from __future__ import annotations
 
@@ -23,31 +23,35 @@ from planner.selection import Selection, select
 from planner.settings import PlannerName, PlanSettings, ToolUse, declared_uses, restore_tool_of
 
 UNKNOWN_SHARE = 0.8
-"""Share of the characters of all results from which results of unknown tools make the rules unsure."""
+"""Share of the characters of all tool results from which results of unknown tools are so many that a plan by rules has
+a warning."""
 LEAST_UNKNOWN_CALLS = 5
-"""Smallest number of calls of unknown tools that make the rules unsure."""
+"""Smallest number of calls of unknown tools for that warning."""
 NAMED_TOOLS = 6
-"""Largest number of unknown tools that the finding about them names."""
+"""Largest number of unknown tools that the warning about them lists."""
 WINDOW_SHARE = 0.5
-"""Largest share of the model's window for a target by ratio: the agent needs the rest to continue."""
+"""Largest share of the model's context window for a target that is a share of the history: the agent needs the rest to
+continue."""
 SENT_SHARE = 0.5
-"""Largest share that a target by ratio may have of a list that begins with a view, unless the ratio is larger."""
+"""Largest target by ratio, as a share of the list that the caller passed, if that list is already compacted. A larger
+ratio is its own limit."""
 PlannerChoice = PlannerName | Planner
-"""Planner by its name, or a planner object."""
+"""Planner by its name, or the user's own planner object."""
 
 
 class Originals(NamedTuple):
-    """Messages to plan instead of a list that begins with a view."""
+    """Original messages of a list that is already compacted. They are planned instead, so that nothing is summarized
+    twice."""
 
     messages: Sequence[object]
-    """Messages that the view was made from, and those after the view."""
+    """Messages that were compacted, and those after them."""
     plan: CompactionPlan | None
-    """Plan that the view was made by; None if it is not stored."""
+    """Plan by which they were compacted; None if it is not stored."""
 
 
 FIND_ORIGINALS: list[Callable[[Sequence[object], Any], Originals | None]] = []
-"""Functions that return the originals of a list that begins with a view, or None; the first result counts. They take
-the list, and the caller's store or None. `applier` registers them, as it knows the stores."""
+"""Functions that find the original messages of a list that is already compacted, or return None; the first result
+counts. They take the list, and the caller's store or None. The package `applier` adds them, as it knows the stores."""
 
 
 def plan_compaction(
@@ -120,7 +124,8 @@ def plan_compaction(
 
 
 def _originals(messages: Sequence[object], store: Any) -> Originals:
-    """Return the originals of a list that begins with a known view; else `messages` themselves."""
+    """Return the original messages if `messages` is a list that was compacted before and whose originals are stored;
+    else `messages` themselves."""
     return next(filter(None, (find(messages, store) for find in FIND_ORIGINALS)), Originals(messages, None))
 
 
@@ -137,10 +142,11 @@ def plan_analysis(
     agent_request: AgentRequest | None = None,
     read_tokens: int | None = None,
 ) -> CompactionPlan:
-    """Return a plan for a history that was read before; `target_tokens` counts the messages alone.
+    """Return a plan for messages that were read before, as in a session. `target_tokens`: size of the compacted
+    messages, without system prompt and tools.
 
-    `agent_request`: the agent's last request, to which a model planner can add a question. `read_tokens`: tokens that
-    planners have read in this session, by default as recorded in `previous`.
+    `agent_request`: the agent's last request, to which a planner can add its question. `read_tokens`: tokens that
+    planner models have read in this session, by default as recorded in `previous`.
 
     Raises:
         SettingsError: `task` is no text, or another argument of the wrong type.
@@ -168,14 +174,14 @@ def plan_analysis(
 
 
 async def plan_compaction_async(messages: Sequence[object], task: str, **options: Any) -> CompactionPlan:
-    """Return the result of `plan_compaction` from a thread of its own; takes the same options."""
+    """Call `plan_compaction` in another thread, so that an event loop is not blocked. It has the same options."""
     import asyncio  # the core is synchronous: callers of `plan_compaction` need not load it
 
     return await asyncio.to_thread(partial(plan_compaction, messages, task, **options))
 
 
 def _guarded(request: PlanRequest, proposal: Proposal, selection: Selection, *findings: Finding) -> CompactionPlan:
-    """Return the plan of `selection`, after the guards."""
+    """Make a plan of the decisions in `selection`, and repair it by the guards. `findings`: remarks made so far."""
     provenance = proposal.provenance
     read_tokens = min(MOST_TOKENS, request.read_tokens + provenance.usage.read_tokens)
     update = {"read_tokens": read_tokens, "filled_tokens": selection.filled_tokens}
@@ -204,7 +210,7 @@ def _all_fits(analysis: Analysis) -> dict[str, TurnDecision]:
 
 
 def _unknown_view(request: PlanRequest) -> tuple[Finding, ...]:
-    """Return a finding for a history that begins with a view whose originals no store has."""
+    """Return a remark if the history begins with a compacted list whose original messages are in no known store."""
     turn_id = unknown_view(request.history)
     if not turn_id:
         return ()
@@ -215,7 +221,7 @@ def _unknown_view(request: PlanRequest) -> tuple[Finding, ...]:
 
 
 def _unsure(request: PlanRequest, proposal: Proposal) -> tuple[Finding, ...]:
-    """Return a finding if rules planned a history with many results of unknown tools; else nothing."""
+    """Return a warning if rules planned a history in which most tool results are of unknown tools."""
     if proposal.provenance.planner != "rules":
         return ()
     calls = [call for turn in request.evidence.turns.values() for call in turn.calls]
@@ -229,7 +235,7 @@ def _unsure(request: PlanRequest, proposal: Proposal) -> tuple[Finding, ...]:
 
 
 def _explained(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:
-    """Return `plan`, with a finding that explains why if it misses the target."""
+    """Return `plan`. If it exceeds the target, it has a remark that explains what takes the space."""
     if plan.estimated_tokens <= request.target_tokens:
         return plan
     turns = request.evidence.turns.values()
@@ -253,15 +259,15 @@ def _target(
     ratio: float | None,
     settings: PlanSettings,
 ) -> int:
-    """Return the target for the messages alone, in tokens.
+    """Return how many tokens the compacted messages may have, without system prompt and tools.
 
-    A ratio is limited by `WINDOW_SHARE`, and by `SENT_SHARE` for a list that begins with a view. Without the second
-    limit, views would grow with their originals until compaction gains nothing.
+    A ratio is limited by `WINDOW_SHARE`, and by `SENT_SHARE` for a list that is already compacted. Without the second
+    limit, compacted lists would grow with their originals until compaction gains nothing.
 
     Args:
-        tokens: Size of the originals.
-        sent_tokens: Size of the list that the caller passed, which is smaller if it begins with a view.
-        fixed_tokens: Size of system and tools.
+        tokens: Size of the original messages.
+        sent_tokens: Size of the list that the caller passed, which is smaller if it is already compacted.
+        fixed_tokens: Size of system prompt and tools.
         target_tokens: The caller's target with system and tools; not together with `ratio`.
         ratio: The caller's target as a share of `tokens`; by default the one in `settings`.
         settings: Settings of the plan.
@@ -289,13 +295,15 @@ def _target(
 
 
 def check_argument(name: str, value: object, kind: Any, wanted: str) -> None:
-    """Raise a SettingsError unless `value` is None or an instance of `kind`; `wanted` describes the kind in words."""
+    """Check the argument `name` of a public function: raise a SettingsError unless its `value` is None or an instance
+    of `kind`, which `wanted` describes in words."""
     if value is not None and not isinstance(value, kind):
         raise SettingsError(f"{name}: expected {wanted}, found {type(value).__name__}")
 
 
 def check_request(model: object, system: Any, tools: Any) -> None:
-    """Raise a SettingsError unless these fields of a request have valid types; each may be None."""
+    """Check the types of fields of an agent's request, each of which may be None; raise a SettingsError if one is
+    wrong."""
     check_argument("model", model, str, "text")
     fields = ("system", system, "text or a list of blocks"), ("tools", tools, "a list of tool definitions")
     for name, value, wanted in fields:
@@ -307,13 +315,13 @@ def check_request(model: object, system: Any, tools: Any) -> None:
 
 
 def check_planner(choice: object) -> None:
-    """Raise a SettingsError unless `choice` is a `PlannerChoice`."""
+    """Raise a SettingsError unless `choice` is the name of a planner, or an object with a method ``propose``."""
     if choice not in get_args(PlannerName) if isinstance(choice, str) else not isinstance(choice, Planner):
         raise SettingsError(f"planner must be 'auto', 'model', 'rules' or have a propose method, found {choice!r}")
 
 
 def asks_model(choice: PlannerChoice, model: str | None = None, client: Any = None) -> bool:
-    """Return True if the planner of `choice` may ask a model; a planner object always may."""
+    """Return True if the planner of `choice` may ask a model, which costs money. A user's own planner always may."""
     if choice != "auto":
         return choice != "rules"
     from planner.model import has_credentials
@@ -322,7 +330,7 @@ def asks_model(choice: PlannerChoice, model: str | None = None, client: Any = No
 
 
 def shares_client(choice: PlannerChoice, model: str | None = None, client: Any = None) -> bool:
-    """Return True if the planner of `choice` asks a model and has no client of its own, so that it uses the agent's."""
+    """Return True if the planner of `choice` asks a model with the agent's client, as it has none itself."""
     if isinstance(choice, str):
         return choice != "rules" and client is None and not names_provider(model)
     has_no_client = hasattr(choice, "client") and choice.client is None  # without the field it needs no client
@@ -330,8 +338,8 @@ def shares_client(choice: PlannerChoice, model: str | None = None, client: Any =
 
 
 def name_of_planner(choice: PlannerChoice, model: str | None = None) -> str:
-    """Return the name of the planner: ``rules``, or the model's name. For a planner object it is the field ``name``, or
-    else the name of the class."""
+    """Return the name of the planner, to show it: ``rules``, or the model's name. For a user's own planner it is the
+    attribute ``name``, or else the name of the class."""
     if not isinstance(choice, str):
         return str(getattr(choice, "name", "") or type(choice).__name__)
     if choice == "rules":
@@ -344,8 +352,8 @@ def name_of_planner(choice: PlannerChoice, model: str | None = None) -> str:
 def open_planner(
     choice: PlannerChoice, model: str | None = None, client: Any = None, prompts_dir: str | Path | None = None
 ) -> Planner:
-    """Return the planner for `choice`. ``auto`` asks the model if there is a client or a key, and plans by rules if
-    there is none, or if the model cannot be used.
+    """Return the planner object for `choice`. With ``auto``, it asks the model if there is a client or a key, and plans
+    by rules if there is none, or if the model cannot be used.
 
     Raises:
         SettingsError: there is no such planner, or `prompts_dir` has no usable prompts.
@@ -367,12 +375,14 @@ def open_planner(
 
 @dataclass(frozen=True)
 class _OrByRules:
-    """Planner that asks `first`, and plans by rules if `first` is None or fails; the plan notes why."""
+    """Planner for ``auto``: it asks the planner `first`, and plans by rules if `first` is None or fails, so that there
+    is always a plan. A note in the plan has the reason."""
 
     first: Planner | None
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """Return the proposal of `first`, or else of the rules with a note and the usage of the failed attempt."""
+        """Return the proposal of `first`. If it is None or fails, return that of the rules, with a note on the reason
+        and the tokens that the failed attempt used."""
         note, usage = "no client and no API key: planned by rules", Usage()
         try:
             if self.first is not None:

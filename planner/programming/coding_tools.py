@@ -415,6 +415,6 @@ _BEFORE_CODE = lazy_pattern(r"(?:\+|\s{0,8}\d{1,9}(?:→|\t| \| ))?")
 
 
 def defines(line: str) -> bool:
-    """Return True if `line` begins the definition of a function, type or constant, to outline a file."""
+    """Return True if `line` begins the definition of a function, type or constant, to prefer it in searches."""
     before = _BEFORE_CODE.match(line)
     return _DEFINITION.match(line[before.end() :] if before else line) is not None
