@@ -98,7 +98,7 @@ class PlanOptions:
 
 
 def content_digest(content: bytes) -> str:
-    """Return the digest of a file's bytes."""
+    """Return the digest of a file's bytes, to notice files that were planned before."""
     return sha256(content).hexdigest()
 
 
@@ -142,9 +142,7 @@ def _numbers(content: bytes, options: PlanOptions) -> Row:
 
 
 def planned_rows(files: Dataset, options: PlanOptions, **resources: Any) -> Dataset:
-    """Return a dataset with the row of each file in the dataset `files`, in any order.
-
-    `files` has a column ``path`` and perhaps one of ``bytes``, as ``ray.data.read_binary_files(…, include_paths=True)``
-    returns it. `resources` are options of ``Dataset.map``, such as ``num_cpus``.
-    """
+    """Return a dataset with the row of each file in the dataset `files`, in any order. `files` has a column ``path``
+    and perhaps one of ``bytes``, as ``ray.data.read_binary_files(…, include_paths=True)`` returns it. `resources` are
+    options of ``Dataset.map``, such as ``num_cpus``."""
     return files.map(lambda file: plan_row(str(file["path"]), options, file.get("bytes")), **resources)

@@ -74,7 +74,7 @@ class PlanReview:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the whole plan, the text left in place of each turn, and the cost, as JSON data without secrets."""
+        """Return the whole plan, the texts it leaves in place of turns, and the cost, as JSON data without secrets."""
         plan = {"plan": self.plan.to_data()}
         left = redact(dict(self.notes.left), self.plan.secrets)
         return {**plan, "left_in_place": left, "cost": self.cost} if self.preview else plan

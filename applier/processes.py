@@ -26,11 +26,8 @@ from typing import TypeVar
 
 def program(*arguments: str) -> list[str]:
     """Return a command line that runs `compactor` with these `arguments` from any folder, safe from files in that
-    folder.
-
-    It uses an absolute path and the interpreter's isolated mode (``-I``). That mode ignores an installation elsewhere
-    (``pip install --user``, ``--target``), so the command then names its folder.
-    """
+    folder. It uses an absolute path and the interpreter's isolated mode (``-I``). That mode ignores an installation
+    elsewhere (``pip install --user``, ``--target``), so the command then names its folder."""
     place = _installed_folder()
     if any(place == Path(site_folder).resolve() for site_folder in site.getsitepackages()):
         return [sys.executable, "-I", "-m", "applier.cli", *arguments]
@@ -62,18 +59,16 @@ Result = TypeVar("Result")
 
 
 def all_cores() -> int:
-    """Return the number of cores that this process may use."""
+    """Return the number of processor cores that this process may use, to start as many workers."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def in_processes(
     work: Callable[[Item], Result], items: Iterable[Item], workers: int
 ) -> Generator[tuple[Item, Result | None], None, None]:
-    """Yield each of `items` with its result, as soon as it is done; `workers` processes call the function `work`.
-
-    If a process dies, the items in work are repeated one by one. The item with which a process dies again has the
-    result None.
-    """
+    """Yield each of `items` with its result, as soon as it is done; `workers` processes call the function `work`. If a
+    process dies, the items in work are repeated one by one. The item with which a process dies again has the result
+    None."""
     waiting, suspects = deque(items), deque[Item]()
     module = (work.func if isinstance(work, partial) else work).__module__
     while waiting or suspects:

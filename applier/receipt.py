@@ -126,10 +126,8 @@ def forecast(
     dollars: Mapping[str, float] | None = None,
 ) -> str:
     """Return the receipt (what the agent would no longer see, and what that saves) of a compaction by `plan`, before it
-    is made.
-
-    `tokens` and `dollars` are as for `receipt`. `review`: the command that shows the whole plan; empty without one.
-    """
+    is made. `tokens` and `dollars` are as for `receipt`. `review`: the command that shows the whole plan; empty without
+    one."""
     shown = preview(plan)
     (before, after), report = tokens or (shown.tokens_before, shown.tokens_after), _report_of(shown)
     if shown.first_changed_message is None:
@@ -182,11 +180,9 @@ class _ItemReport:
         facts: Sequence[ExtractedFact] = (),
         stated_failures: Collection[str] = (),
     ) -> _ItemReport:
-        """Return what the agent may need of `before`, and what of it the compacted list `sent` lacks.
-
-        `facts`: extracted facts, from which decisions are added. `stated_failures`: ids of turns with a failure that
-        the brief (the page of memory at the top of the list) states.
-        """
+        """Return what the agent may need of `before`, and what of it the compacted list `sent` lacks. `facts`:
+        extracted facts, from which decisions are added. `stated_failures`: ids of turns with a failure that the brief
+        (the page of memory at the top of the list) states."""
         sight, items = _VisibleText(sent, before.evidence), [*_important_items(before, facts)]
         lost = [item for item in items if not _is_visible(item, sight, stated_failures)]
         return cls(before.history, items, lost, before.secrets)

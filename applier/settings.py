@@ -55,42 +55,43 @@ _OFF = frozenset(("0", "false", "no", "off"))
 
 
 class SessionSettings(CheckedSettings, BaseSettings):
-    """Settings of one session. Nested ones from the environment: ``COMPACTOR_PLAN__TARGET_RATIO=0.2``."""
+    """Settings of one session. In the environment, ``COMPACTOR_PLAN__TARGET_RATIO=0.2`` sets ``plan.target_ratio``."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True)
 
     preset: str = "relevance"
-    """Name of the table of tiers and triggers."""
+    """Name of the preset: the table of ways to shorten the message list, and when each of them runs."""
     auto_compact: bool = True
     """Automatic compaction; False: only `compact` and `recover` compact. ``CLAUDE_AUTO_COMPACT=false`` sets it, too."""
     compact_at_ratio: float | None = Field(default=None, gt=0, le=1)
-    """Share of the space for a prompt from which it is compacted. None: the preset decides; ``relevance`` compacts when
-    reading the growth has cost as much as a compaction, and before the window is full."""
+    """Share of the space for a prompt at which the conversation is compacted. None: the preset decides; ``relevance``
+    compacts when reading the growth has cost as much as a compaction, and before the window is full."""
     window_tokens: int = Field(default=200_000, ge=2_000)
     """Context window of the model. Not set: the known window of the request's model, if smaller than the default."""
     max_output_tokens: int = Field(default=8_192, ge=1)
-    """Agent's ``max_tokens``; kept free, up to the preset's reserve."""
+    """Agent's ``max_tokens``, for which room is kept free in the window: at most 20,000 tokens or a quarter of it."""
     tool_uses: dict[str, ToolUse] = Field(default_factory=dict)
     """Effects of the agent's tools by name, for tools without a declaration of their own."""
     planner: PlannerName = "auto"
     planner_model: str = ""
     """Model that plans; empty: the planner's own default."""
     background: bool | None = None
-    """Plan in a worker between calls. None: when a model plans, or the history is long."""
+    """Make plans in advance, in a worker thread, while the model answers. None: if a model plans, or the history is
+    long."""
     background_debounce_seconds: float = Field(default=5.0, ge=0)
-    """Shortest time between two starts of a worker (Aircher: after 5 s idle)."""
+    """Shortest time between the starts of two plans in advance (Aircher: after 5 s idle)."""
     background_new_turns: int = Field(default=3, ge=1)
-    """Number of new turns before a worker starts (Aircher: incremental batches of at least 3)."""
+    """Number of new turns before the next plan in advance (Aircher: incremental batches of at least 3)."""
     max_failures: int = Field(default=3, ge=1)
-    """Number of failures of the planner in a row that open the breaker."""
+    """Number of failures of the planner in a row after which it is paused."""
     rest_seconds: float = Field(default=300.0, ge=0)
-    """Time after which an open breaker allows one trial."""
+    """Time after which a paused planner has one trial."""
     project: str = ""
     """Folder in which the conversation works, noted with its originals in the store; empty: not noted."""
     learned_tokens: int = Field(default=0, ge=0, le=500)
     """Largest size of approved lessons in a new conversation of `project`, selected by its task; 0: none."""
     permissions: tuple[str, ...] = ()
-    """Permission rules of the host, repeated after each compaction."""
+    """Permission rules of the agent's program, repeated after each compaction."""
     shorten_over_tokens: int = Field(default=0, ge=0)
     """Size from which the mod in Claude Code stores a tool's result and sends only its beginning, its end and important
     lines; 0: never."""
@@ -101,8 +102,8 @@ class SessionSettings(CheckedSettings, BaseSettings):
     ``relevance`` compacts, and every amount in dollars."""
     plan: PlanSettings = PlanSettings()
     """Settings of planning. `plan.target_ratio` is the share of the history that a compaction keeps, at most that share
-    of the window; for ``relevance`` at least 8,000 tokens where they fit. The live tail is added. Not set: the preset's
-    share, a fifth for ``relevance``."""
+    of the window; for ``relevance`` at least 8,000 tokens where they fit. The newest, unanswered messages are added.
+    Not set: the preset's share, a fifth for ``relevance``."""
 
     @property
     def keep_ratio(self) -> float | None:

@@ -187,7 +187,7 @@ def _file_rows(
 
 
 def count_violations(result: Sequence[Message]) -> int:
-    """Return the number of rules that the Messages API would refuse `result` for."""
+    """Return the number of rules that `result` breaks and for which the Messages API would refuse it."""
     return sum(violation.refused for violation in check_messages(result))
 
 
@@ -265,7 +265,7 @@ class Exam(BaseModel, frozen=True):
 
 @dataclass(frozen=True)
 class ExamSample:
-    """Exam together with the conversation that its questions are about."""
+    """Exam together with the conversation that its questions are about, to be compacted."""
 
     exam: Exam
     messages: Sequence[Message]
@@ -276,7 +276,8 @@ class ExamSample:
 
 @dataclass(frozen=True)
 class ExamView:
-    """Text that a method made of a conversation for one target, from which a reader answers the questions."""
+    """Compacted conversation as text, made by one method for one target size, in which to look for an exam's
+    answers."""
 
     exam: Exam
     method: str
@@ -298,7 +299,7 @@ class ExamView:
 
     @property
     def lost(self) -> list[ExamQuestion]:
-        """Questions that the text does not answer."""
+        """Questions that the text does not answer, as the method removed too much."""
         scores = self.scores
         return [question for question in self.exam.questions if not scores[question.number]]
 

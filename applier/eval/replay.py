@@ -29,7 +29,7 @@ SECONDS_PER_CALL = 15.0
 
 @dataclass(frozen=True, slots=True)
 class ReplayedCall:
-    """Simulated call of the agent's model."""
+    """Simulated call of the agent's model, with what the session would have sent in it."""
 
     history_messages: int
     history_tokens: int

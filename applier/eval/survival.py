@@ -67,7 +67,7 @@ def _block_text(block: Block) -> str:
 
 
 class AgentText(NamedTuple):
-    """Text that the agent wrote."""
+    """Text that the agent wrote, in which names that it needed are looked for."""
 
     text: str
     is_input: bool
@@ -85,13 +85,13 @@ def agent_values(message: Message) -> Iterator[AgentText]:
 
 
 def one_space(text: str) -> str:
-    """Return `text` with single spaces in place of all white space."""
+    """Return `text` with single spaces in place of all white space, so that line breaks do not matter in a search."""
     return " ".join(text.split())
 
 
 @lru_cache(maxsize=1)
 def o200k_counter() -> TokenCounter:
-    """Return a counter of o200k tokens (OpenAI's tokenizer), the same for all models."""
+    """Return a counter of o200k tokens (OpenAI's tokenizer), which counts alike for all models."""
     return TokenCounter(1.0)
 
 

@@ -355,11 +355,8 @@ def _remedy(evidence: Evidence, failed: TurnEvidence, passed: str) -> str:
 
 def reasons(evidence: Evidence) -> Iterator[Lesson]:
     """Yield as a lesson the reason in each message that the agent published: a commit, a comment, an answer in a
-    review.
-
-    Its text is the first sentence with a reason, after the commit's title. A sentence much like an earlier one is left
-    out.
-    """
+    review. Its text is the first sentence with a reason, after the commit's title. A sentence much like an earlier one
+    is left out."""
     known: list[frozenset[str]] = []
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status in ("failed", "unanswered", "running") or outcome.refused:

@@ -134,10 +134,8 @@ def is_plain(text: str) -> bool:
 
 def is_proven(lesson: Lesson, evidence: Evidence) -> bool:
     """Return True if the conversation proves a lesson: its turn contains its words, and its text is plain (`is_plain`).
-
     The words of a wish must be the user's, those of an error may be anywhere in the turn, and all others must be the
-    user's or the agent's. Secrets of the turn are removed first.
-    """
+    user's or the agent's. Secrets of the turn are removed first."""
     turn = evidence.turns.get(lesson.turn)
     if turn is None or not lesson.words.strip() or not is_plain(lesson.text):
         return False

@@ -284,10 +284,8 @@ class Review:
 
     def grown(self, lines: Sequence[ProposedLine], ask: Callable[[str], Sequence[ReviewedLine]]) -> Review:
         """Return this review extended to the new lines among `lines`, which a model reviews together with kept ones.
-
         The model sees the oldest new lines and the newest kept ones, at most `MOST_CANDIDATES` of each. `ask` sends the
-        text of these candidates to the model and returns its answer.
-        """
+        text of these candidates to the model and returns its answer."""
         reviewed = sorted(self.reviewed_lines(lines), key=lambda entry: entry.age)
         others, again = reviewed[:-MOST_CANDIDATES], reviewed[-MOST_CANDIDATES:]
         unseen = [Candidate(Group((line.key,)), line) for line in self.unseen(lines)]

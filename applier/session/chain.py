@@ -43,7 +43,7 @@ tokens."""
 
 
 def note_requests(state: State) -> None:
-    """Request a compaction if the model called the tool for it in its newest messages."""
+    """Notice if the model asked for a compaction: if it called the tool for that in its newest messages."""
     tracker, tool = state.ledger.tracker, state.setup.settings.compact_tool
     newest = tracker.plain[max(state.ledger.unsent_from, len(tracker) - 2) :]
     for block in (block for message in newest for block in blocks(message)):
@@ -100,8 +100,8 @@ def run_cheap_tiers(state: State) -> None:
 
 
 def plan(state: State) -> None:
-    """Shorten the list by a plan if the preset's trigger for it fires; use a plan that was made in advance if there is
-    one."""
+    """Run the row of the preset that makes a plan to shorten the list, if its trigger fires. A plan that was made in
+    advance is used, if there is one."""
     state.ledger.tracker.adopt_analysis(state.planning.take_finished_plan())
     for row in state.setup.preset.planning:
         run_row(state, row)
@@ -177,7 +177,8 @@ CHAIN: tuple[CallStep, ...] = (
 
 
 def prepare(state: State, messages: Sequence[object]) -> list[Any]:
-    """Return the list to send for the caller's list `messages`; after any failure it is as valid as the caller's."""
+    """Return the list of messages to send to the model, made of the caller's list; never raise. After any failure, the
+    list is as valid as the caller's, and the log reports the failure."""
     log, problems = state.setup.log, list[str]()
     if not messages:
         return []

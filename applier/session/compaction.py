@@ -88,7 +88,7 @@ class Compaction:
 
     @classmethod
     def nothing(cls, state: State, tier: str, reason: str) -> Compaction:
-        """Return the result for a session whose list does not change, because of `reason`."""
+        """Return the result of a compaction that changed nothing, because of `reason`."""
         tokens = state.tokens
         return cls(state.to_send(), False, tier, reason, tokens, tokens, None, 0, None, state.ledger.frame.plan)
 
@@ -431,7 +431,8 @@ class RecentFile(NamedTuple):
 
 
 def recent_files(tracker: HistoryTracker) -> list[RecentFile]:
-    """Return the files that the agent read last and has not written since, newest first."""
+    """Return the files that the agent read last and has not written since, newest first, to repeat them after a
+    plan."""
     recent: dict[str, RecentFile] = {}
     written: set[str] = set()
     for result in reversed(tracker.results):
@@ -449,7 +450,7 @@ def recent_files(tracker: HistoryTracker) -> list[RecentFile]:
 
 
 def open_lists(tracker: HistoryTracker) -> list[str]:
-    """Return the agent's newest todo list and its tasks as texts, each only if it has open entries."""
+    """Return the agent's todo list and tasks as texts, each if it has open entries, to repeat them after a plan."""
     task_lists_now = task_lists(tracker.analysis.evidence)
     return [_shown_list(tasks) for tasks in task_lists_now if any(task.is_open for task in tasks)]
 

@@ -70,7 +70,7 @@ class Frame:
 
     @lazy_property
     def edited(self) -> frozenset[int]:
-        """Indices of the messages after the replaced beginning that are sent with changes."""
+        """Indices of the messages, after the replaced beginning, that are not sent as they are in the history."""
         return frozenset(message for message, _ in self.placeholders) | self.additions.keys() | self.unthinking
 
     @property

@@ -58,7 +58,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Difference between a list that the caller passed and the history known before."""
+    """Difference between the list that the caller passed now and the history known before."""
 
     start: int
     """Index in the history of the first message that was not known before."""
@@ -149,7 +149,7 @@ class HistoryTracker:
 
     @property
     def answered_tokens(self) -> int:
-        """Tokens of all messages that the model has answered, which a plan may remove."""
+        """Tokens of all messages that the model has answered; only these may be removed by a plan."""
         return sum(self.counted[: self.live_start])
 
     def turn_id(self, message: int) -> str:
@@ -162,7 +162,8 @@ class HistoryTracker:
         return self.results[bisect_left(self.results, message, key=lambda result: result.message) :]
 
     def marks_between(self, start: int, stop: int) -> list[Mapping[str, Any]]:
-        """Return the caller's cache marks in the messages from index `start` to before `stop`, in order."""
+        """Return the caller's marks for the prompt cache in the messages from index `start` to before `stop`, in
+        order."""
         return [mark for at, marks in sorted(self.marks.items()) if start <= at < stop for mark in marks]
 
     def _copy(self) -> HistoryTracker:

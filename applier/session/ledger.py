@@ -46,7 +46,7 @@ class Saved(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LastList:
-    """List that was last sent to the model: how much of the history it covers, its size and its time."""
+    """List that was last sent to the model, to know what its next answer and its cache refer to."""
 
     messages: int = 0
     """Number of messages that the history had when the list was sent."""
@@ -239,7 +239,7 @@ class Ledger:
         self.take_into_force(Committed(self.without_refused_thinking(Frame())))
 
     def note_compaction(self, before: Frame) -> None:
-        """Count a compaction, and keep the state of the list `before` it for `undo`."""
+        """Count a compaction, and keep the state of the list `before` it, so that `undo` can return to it."""
         self.compactions += 1
         # The plan is kept without its analysis, which is as large as the history and is made again when needed.
         older = replace(before, plan=before.plan and before.plan.unbound())

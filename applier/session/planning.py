@@ -60,7 +60,7 @@ class Worker:
         return True
 
     def take(self) -> Future[CompactionPlan] | None:
-        """Return the finished job and forget it; None if none has finished."""
+        """Return the job that has finished, and make room for the next; None if none has finished."""
         if self.is_closed or self.is_running:
             return None
         finished, self.job = self.job, None
@@ -77,7 +77,7 @@ def _run(job: Callable[[], CompactionPlan], done: Future[CompactionPlan]) -> Non
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Record of one request to a planner, with its cost and outcome."""
+    """Record of one request to a planner, with its cost and outcome, to report what planning cost."""
 
     planner: str
     """Name of the model that planned, ``rules``, or the `name` of a planner object."""

@@ -38,11 +38,9 @@ _ORDER: tuple[Level, ...] = tuple(level for level, _ in LEVELS)
 
 
 def level_after(level: Level, tokens: int, limit_tokens: int) -> Level:
-    """Return the fullness of a window that was at `level` before and now has a prompt of `tokens`.
-
-    `limit_tokens`: largest prompt that fits. The level rises at once, but falls only when the prompt is
-    `HYSTERESIS_SHARE` below the level's threshold.
-    """
+    """Return the fullness of a window that was at `level` before and now has a prompt of `tokens`. `limit_tokens`:
+    largest prompt that fits. The level rises at once, but falls only when the prompt is `HYSTERESIS_SHARE` below the
+    level's threshold."""
     share = tokens / max(1, limit_tokens)
     reached = max((i for i, (_, begins) in enumerate(LEVELS) if share >= begins), default=0)
     current = _ORDER.index(level)

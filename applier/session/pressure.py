@@ -35,7 +35,7 @@ class Pause(NamedTuple):
 
 @dataclass
 class Pressure:
-    """Sizes, limits and prices of one session's prompts."""
+    """Sizes, limits and prices of one session's prompts, by which the session decides when to compact."""
 
     settings: SessionSettings
     call: AgentCall
@@ -87,7 +87,7 @@ class Pressure:
 
     @property
     def no_room(self) -> str:
-        """Error text if system prompt and tools alone fill the window; empty if they do not."""
+        """Error text, with the remedy, if system prompt and tools alone fill the window; empty if they do not."""
         fixed_tokens = min(self.gauge.of_messages(self.gauge.fixed_tokens), self.gauge.prompt(0))
         if fixed_tokens < self.limit_tokens:
             return ""

@@ -43,12 +43,9 @@ class AgentCall:
 
     @property
     def thinking_policy(self) -> ThinkingPolicy:
-        """Treatment of the model's thinking after an earlier message changed: ``strip`` it or ``leave`` it.
-
-        Some models refuse their thinking in a changed conversation. Thinking with a token budget (Claude up to 4.5)
-        must precede the last calls, so it stays. It also stays if the request lets the API drop thinking that no longer
-        fits.
-        """
+        """Treatment of the model's thinking after an earlier message changed: ``strip`` it or ``leave`` it. Some models
+        refuse their thinking in a changed conversation. Thinking with a token budget (Claude up to 4.5) must precede
+        the last calls, so it stays. It also stays if the request lets the API drop thinking that no longer fits."""
         thinking = self.thinking or {}
         binding = thinking.get("block_binding")
         if isinstance(binding, Mapping) and binding.get("prefix_mismatch_behavior") == "drop_block":
@@ -127,11 +124,9 @@ def prompt_limit_tokens(window_tokens: int, max_output_tokens: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """Formula for the provider's tokens of a prompt: ``(fixed_tokens + messages) * ratio + extra_tokens``.
-
-    The ratio corrects our tokenizer's counts of all text. The extra tokens belong to no known text, so that an unknown
-    system prompt does not make messages seem longer.
-    """
+    """Formula for the provider's tokens of a prompt: ``(fixed_tokens + messages) * ratio + extra_tokens``. The ratio
+    corrects our tokenizer's counts of all text. The extra tokens belong to no known text, so that an unknown system
+    prompt does not make messages seem longer."""
 
     fixed_tokens: int = 0
     """Tokens of the known system prompt and tools, by our counter."""
@@ -150,11 +145,11 @@ class Gauge:
     """True if the provider's newest count was too low to be believed."""
 
     def prompt(self, counted_tokens: float) -> int:
-        """Return the size of a prompt as the provider would count it; `counted_tokens` is our count of its messages."""
+        """Return the provider's count of a prompt, estimated from `counted_tokens`, our count of its messages."""
         return max(0, math.ceil((self.fixed_tokens + counted_tokens) * self.ratio + self.extra_tokens))
 
     def of_messages(self, counted_tokens: float) -> int:
-        """Return the size of messages as the provider would count it; `counted_tokens` is our count of them."""
+        """Return the provider's count of messages, estimated from our count `counted_tokens`."""
         return math.ceil(counted_tokens * self.ratio)
 
     def room_tokens(self, limit_tokens: int) -> int:
@@ -175,12 +170,9 @@ class Gauge:
         return replace(self, fixed_tokens=fixed_tokens, extra_tokens=extra, least_actual=least)
 
     def calibrated(self, counted_tokens: int, actual_tokens: int, limit_tokens: int) -> Gauge:
-        """Return this formula, corrected by a prompt that the provider counted as `actual_tokens`.
-
-        `counted_tokens`: our count of its messages. The corrected formula gives `actual_tokens` for the same prompt, or
-        the nearest number that system prompt, tools and a tokenizer can explain. `limit_tokens` bounds an unknown
-        system prompt.
-        """
+        """Return this formula, corrected by a prompt that the provider counted as `actual_tokens`. `counted_tokens`:
+        our count of its messages. The corrected formula gives `actual_tokens` for the same prompt, or the nearest
+        number that system prompt, tools and a tokenizer can explain. `limit_tokens` bounds an unknown system prompt."""
         if counted_tokens <= 0 or actual_tokens <= 0:
             return self
         if actual_tokens < LOWEST_RATIO * counted_tokens:
@@ -223,12 +215,9 @@ class Gauge:
         return max(limit_tokens * UNTOLD_SHARE, proved)
 
     def refused(self, counted_tokens: int, actual_tokens: int, limit_tokens: int) -> Gauge:
-        """Return this formula, corrected after the provider refused a prompt that seemed to fit.
-
-        `counted_tokens`: our count of its messages. The provider's `actual_tokens` are always believed. If it named
-        none (0), the correction stays within a tokenizer's possible error: perhaps the bytes were too many, or the
-        window is smaller.
-        """
+        """Return this formula, corrected after the provider refused a prompt that seemed to fit. `counted_tokens`: our
+        count of its messages. The provider's `actual_tokens` are always believed. If it named none (0), the correction
+        stays within a tokenizer's possible error: perhaps the bytes were too many, or the window is smaller."""
         counted = max(1, self.fixed_tokens + counted_tokens)
         ratio = ((actual_tokens or limit_tokens + 1) - self.extra_tokens) / counted
         believed = ratio if actual_tokens else min(HIGHEST_RATIO, ratio)
@@ -246,11 +235,9 @@ def _bounded(ratio: float) -> float:
 
 
 def used_input_tokens(response: object) -> int:
-    """Return the prompt tokens that a response reports in its ``usage``, cached ones included; 0 without a usage.
-
-    If the server sampled several times, only the first usage belongs to the prompt as sent. A response that begins with
-    the server's own compaction has no usage for that prompt.
-    """
+    """Return the prompt tokens that a response reports in its ``usage``, cached ones included; 0 without a usage. If
+    the server sampled several times, only the first usage belongs to the prompt as sent. A response that begins with
+    the server's own compaction has no usage for that prompt."""
     usage = field_of(response, "usage") or response
     iterations = field_of(usage, "iterations")
     if isinstance(iterations, list) and iterations:
@@ -306,7 +293,7 @@ WINDOW_EXCEEDED = "model_context_window_exceeded"
 
 @dataclass(frozen=True, slots=True)
 class TooLong:
-    """Provider's refusal of a prompt because it has too many tokens."""
+    """Provider's refusal of a prompt because it has too many tokens, so that a shorter one must be sent."""
 
     actual_tokens: int = 0
     """Size of the prompt by the provider's count; 0 if the error does not name it."""
@@ -316,7 +303,7 @@ class TooLong:
 
 @dataclass(frozen=True, slots=True)
 class TooHeavy:
-    """Provider's refusal of a request because of its pictures or its bytes."""
+    """Provider's refusal of a request because of its pictures or its bytes, so that some must be removed."""
 
     images: int = 0
     """Largest number of pictures that the provider accepts; 0 if the error does not name it."""
@@ -328,7 +315,7 @@ class TooHeavy:
 
 @dataclass(frozen=True, slots=True)
 class LostResults:
-    """Provider's refusal because a tool call has no result, or a result no call."""
+    """Provider's refusal because a tool call has no result, or a result no call, so that notes must be added."""
 
 
 def stop_reason_of(answer: object) -> object:

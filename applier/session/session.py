@@ -148,11 +148,9 @@ class Session:
         return await asyncio.to_thread(self.prepare, messages)
 
     def observe(self, response: object) -> None:
-        """Read the provider's answer to the last prepared list, to learn how it counts tokens.
-
-        `response` is an SDK message, a dict, or its ``usage`` alone; anything else is ignored. After an answer that was
-        cut off because the window was full, the next `prepare` compacts.
-        """
+        """Read the provider's answer to the last prepared list, to learn how it counts tokens. `response` is an SDK
+        message, a dict, or its ``usage`` alone; anything else is ignored. After an answer that was cut off because the
+        window was full, the next `prepare` compacts."""
         with self._guard.exclusively() as state:
             chain.observe(state, response)
             self._guard.note(state)
@@ -277,11 +275,9 @@ class Session:
         return None if accepted is None else [*closed, *accepted]
 
     def undo(self) -> bool:
-        """Undo the last compaction; return False if there is none. The last ten can be undone, one by one.
-
-        The next `prepare` sends the messages that the compaction removed, unless the store fails. Then nothing is
-        compacted automatically until the list has grown further or does not fit the window.
-        """
+        """Undo the last compaction; return False if there is none. The last ten can be undone, one by one. The next
+        `prepare` sends the messages that the compaction removed, unless the store fails. Then nothing is compacted
+        automatically until the list has grown further or does not fit the window."""
         with self._guard.across_processes() as state:
             return chain.undo(state)
 
@@ -372,11 +368,9 @@ class Session:
             return child
 
     def close(self) -> None:
-        """Store the newest messages, and close the store if the session opened it.
-
-        Waits at most `CLOSE_SECONDS` for a call in another thread; if that still runs, the store stays open. Never
-        raises: the log reports a failure of the store, which already has everything that was removed.
-        """
+        """Store the newest messages, and close the store if the session opened it. Waits at most `CLOSE_SECONDS` for a
+        call in another thread; if that still runs, the store stays open. Never raises: the log reports a failure of the
+        store, which already has everything that was removed."""
         if not self._guard.lock.acquire(timeout=CLOSE_SECONDS):
             logger.warning("session %s: closed while a call was running; its store stays open", self.session_id)
             return

@@ -37,7 +37,7 @@ PLAN_SECONDS = 120.0
 
 
 class CallGuard:
-    """Holder of a session's state, which lets only one call at a time change it."""
+    """Holder of a session's state, which lets only one call at a time change it, also if several threads call."""
 
     def __init__(self, state: State) -> None:
         """Begin with `state` as the session's state."""

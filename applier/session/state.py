@@ -151,7 +151,7 @@ class State:
         return binds_reasoning(self.pressure.call.model) and bool(plain) and bool(result_ids(plain[-1]))
 
     def measure(self) -> Measurement:
-        """Return the numbers by which triggers decide whether to compact."""
+        """Return the numbers (size, limit, cost, time) by which triggers decide whether to compact."""
         at = self.ledger.last.at
         idle = 0.0 if at is None else max(0.0, self.setup.clock() - at)
         return self.pressure.measure(self.ledger.view.total, self.kept_tokens, idle)

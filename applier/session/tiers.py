@@ -290,11 +290,9 @@ LEAST_LEFT_OUT = 200
 
 @dataclass(frozen=True, slots=True)
 class DemoteLarge:
-    """Tier that replaces large new results by previews; the originals are stored.
-
-    It shortens every result over `over_tokens`. In the newest message it also shortens the largest results, until the
-    others have at most `characters` together and fit the window.
-    """
+    """Tier that replaces large new results by previews; the originals are stored. It shortens every result over
+    `over_tokens`. In the newest message it also shortens the largest results, until the others have at most
+    `characters` together and fit the window."""
 
     over_tokens: int = sys.maxsize
     characters: int = sys.maxsize
@@ -323,11 +321,8 @@ class DemoteLarge:
 @dataclass(frozen=True, slots=True)
 class FitNewest:
     """Tier of last resort that shortens even the newest, unanswered messages, because the prompt would not fit
-    otherwise.
-
-    It first shortens tool results, the largest first; those that the agent looked up in the store come last. Then it
-    cuts the middle of text that a user pasted, and of long lines in the compacted part.
-    """
+    otherwise. It first shortens tool results, the largest first; those that the agent looked up in the store come last.
+    Then it cuts the middle of text that a user pasted, and of long lines in the compacted part."""
 
     preview_characters: int = 2_000
     name: str = "fit_newest"

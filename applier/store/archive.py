@@ -58,11 +58,9 @@ def back_up(store: Store, path: str | os.PathLike[str], *, overwrite: bool = Fal
 def export_conversation(
     store: Store, history_key: str, path: str | os.PathLike[str], *, overwrite: bool = False
 ) -> None:
-    """Write one conversation to the new file `path`, to import it into another store.
-
-    The file has the history (list of messages) with this key, histories that it extends or that its session can return
-    to, and their plans, facts, events and states.
-    """
+    """Write one conversation to the new file `path`, to import it into another store. The file has the history (list of
+    messages) with this key, histories that it extends or that its session can return to, and their plans, facts, events
+    and states."""
     _write(store, Path(path), lambda backend: _keys_of(backend, history_key), overwrite)
 
 

@@ -18,12 +18,9 @@ from planner.errors import StoreDamaged, StoreError
 
 
 class Backend(ABC):
-    """Database for records: a text of ASCII characters as the key, bytes as the body.
-
-    Your own backend implements the abstract methods; ``Store(backend)`` does the rest. Several threads and processes
-    may use it at once. All methods except `transaction`, `flush` and `close` are called inside a transaction, by the
-    thread that began it.
-    """
+    """Database for records: a text of ASCII characters as the key, bytes as the body. Your own backend implements the
+    abstract methods; ``Store(backend)`` does the rest. Several threads and processes may use it at once. All methods
+    except `transaction`, `flush` and `close` are called inside a transaction, by the thread that began it."""
 
     place: str = "the store"
     """File or address of the database, for error texts, without a password."""
@@ -134,7 +131,7 @@ class SqlBackend(Backend):
 
     @abstractmethod
     def create(self) -> None:
-        """Create the table in which all records are stored."""
+        """Create the table in which all records of a new store are stored."""
 
     @contextmanager
     def transaction(self, *, write: bool = False) -> Iterator[None]:
@@ -205,7 +202,7 @@ class SqlBackend(Backend):
             self.connection.cursor().executemany(sql.replace("?", self.placeholder), rows)
 
     def file_bytes(self) -> int:
-        """Return the bytes on disk, as the database counts them."""
+        """Return the size of the database on disk, in bytes, as the database itself counts it."""
         return int(self.rows(self.size_sql)[0][0])
 
     def close(self) -> None:

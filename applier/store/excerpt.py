@@ -114,10 +114,8 @@ def restored_part(
     by_words: bool = True,
 ) -> Restored:
     """Return the turn that consists of `messages`, or a part of it, as the content of the reference `reference`.
-
     `lines`, `search` and `max_characters` are those of `Store.restore`. Without `by_words`, a search matches only
-    literally or as a pattern.
-    """
+    literally or as a pattern."""
     history = read_history(messages)
     turn = Turn("t1", 0, len(messages), "other", "", False)
     all_lines = turn_lines(history, turn)

@@ -86,10 +86,8 @@ class Relations:
         self, names: Iterable[str], mentions: Mentions | None = None, known: HistoryFamily | None = None
     ) -> HistoryFamily:
         """Return the histories `names` and all others that they need: those they extend, mention or share a state with.
-
         The same holds for each of these in turn. `mentions` finds histories that messages mention; without it messages
-        are not searched. Members of the family `known` are left out.
-        """
+        are not searched. Members of the family `known` are left out."""
         family, known = HistoryFamily(), known or HistoryFamily()
         new = set(names) - known.histories
         while new:

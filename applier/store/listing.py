@@ -94,11 +94,9 @@ def stored_facts(store: Store, histories: Sequence[str]) -> list[KnownFact]:
 def known_facts(
     store: Store, *, project: str = "", kind: str | None = None, since: float = 0.0, words: str = ""
 ) -> list[KnownFact]:
-    """Return the facts that were extracted from all stored conversations, oldest first.
-
-    `kind`: their type. `since`: earliest time of extraction. `project`: only from conversations in this folder; each
-    folder has a fact once. `words`: only the `MOST_FACTS` that match these words best, the best first.
-    """
+    """Return the facts that were extracted from all stored conversations, oldest first. `kind`: their type. `since`:
+    earliest time of extraction. `project`: only from conversations in this folder; each folder has a fact once.
+    `words`: only the `MOST_FACTS` that match these words best, the best first."""
     folders: dict[str, str] = {}
     if project:
         folder_of = {str(origin["history"]): str(origin["folder"]) for origin in store.states("origin:").values()}

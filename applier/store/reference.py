@@ -72,11 +72,9 @@ def shortest_names(digests: Sequence[str]) -> dict[str, str]:
 
 
 def find_referenced(backend: Backend, digits: str, turn: int, within: Sequence[str] | None) -> StoredHistory:
-    """Return the history of the turn named ``hDIGITS:tTURN``, or ``tTURN`` if `digits` is empty.
-
-    `within`: keys of the histories that the reader may see, with those that these extend; None means all. A name
-    without digits means the first of `within` that is stored.
-    """
+    """Return the history of the turn named ``hDIGITS:tTURN``, or ``tTURN`` if `digits` is empty. `within`: keys of the
+    histories that the reader may see, with those that these extend; None means all. A name without digits means the
+    first of `within` that is stored."""
     if within is None:
         return find_history(backend, f"h{digits}") if digits else _only_conversation(backend, turn)
     visible = [history for key in dict.fromkeys(within) for history in read_histories(backend, _whole_digits(key))[:1]]

@@ -312,11 +312,9 @@ class FactIndex:
     def keys(
         self, words: str, *, kind: str | None = None, since: float = 0.0, histories: Collection[str] | None = None
     ) -> Iterator[list[str]]:
-        """Yield the record keys of facts, in lists of at most `AT_ONCE`, newest first.
-
-        The facts are of this `kind`, were extracted at the time `since` or later, and belong to these `histories`. With
-        `words`, only facts with one of them are yielded, best match first and newest first among equals.
-        """
+        """Yield the record keys of facts, in lists of at most `AT_ONCE`, newest first. The facts are of this `kind`,
+        were extracted at the time `since` or later, and belong to these `histories`. With `words`, only facts with one
+        of them are yielded, best match first and newest first among equals."""
         with self._lock:
             self._refresh()
         yielded = set[int]()

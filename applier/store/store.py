@@ -111,9 +111,8 @@ class Store:
 
     def save_longer(self, history: History, known: SavedChain) -> SavedChain:
         """Store `history` as `save_history` does, and return a value for the next call, which makes that call cheap.
-
-        `known`: value that an earlier call returned. If `history` begins with its messages, these are not read again.
-        """
+        `known`: value that an earlier call returned. If `history` begins with its messages, these are not read
+        again."""
         known_count, last_known = (len(known.messages), known.last) if known.begins(history) else (0, records.NOTHING)
         new_messages = enumerate(history.messages[known_count:], known_count)
         contents = [self.stored_form(message, f"messages[{index}]") for index, message in new_messages]
@@ -245,7 +244,7 @@ class Store:
                 FactIndex(self.backend).store()
 
     def facts(self, history_key: str) -> tuple[ExtractedFact, ...]:
-        """Return the facts of a history and of every beginning of it, oldest first."""
+        """Return the facts (decisions, errors, …) extracted from a history or from a beginning of it, oldest first."""
         with self.backend.transaction():
             history, prefixes = self._with_prefixes(history_key)
             keys = [key for group in history.groups for key in self.backend.keys(f"fact/{group}/")]
@@ -255,11 +254,9 @@ class Store:
     def find_facts(
         self, words: str = "", *, kind: str | None = None, since: float = 0.0, histories: Collection[str] | None = None
     ) -> Iterator[StoredFact]:
-        """Yield the facts of this `kind` that were extracted at the time `since` or later, newest first.
-
-        `histories`: keys of the histories to search; None means all. With `words`, only facts that contain one of them
-        are yielded, the best match first.
-        """
+        """Yield the facts of this `kind` that were extracted at the time `since` or later, newest first. `histories`:
+        keys of the histories to search; None means all. With `words`, only facts that contain one of them are yielded,
+        the best match first."""
         for record_keys in self._fact_index.keys(words, kind=kind, since=since, histories=histories):
             with self.backend.transaction():
                 contents = read(self.backend, record_keys)
@@ -311,18 +308,18 @@ class Store:
         return value
 
     def get_state(self, name: str) -> Any:
-        """Return the JSON value stored as the state `name`; None if there is none."""
+        """Return the state (a JSON value) that is stored under `name`; None if there is none."""
         return next(iter(self.get_states([name]).values()), None)
 
     def get_states(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return the JSON values stored as the states with these `names`, by name."""
+        """Return the states (JSON values) that are stored under these `names`, by name."""
         keys = {f"state/{to_json(name)}": name for name in names}
         with self.backend.transaction():
             contents = read(self.backend, list(keys))
         return {keys[key]: json.loads(content) for key, content in contents.items()}
 
     def states(self, prefix: str) -> dict[str, Any]:
-        """Return the JSON values of all states with names that begin with `prefix`, by name."""
+        """Return all states (named JSON values) with names that begin with `prefix`, by name."""
         with self.backend.transaction():
             contents = read(self.backend, self.backend.keys(f"state/{to_json(prefix)[:-1]}"))  # without the last quote
         return {json.loads(key.partition("/")[2]): json.loads(content) for key, content in contents.items()}
@@ -345,10 +342,8 @@ class Store:
 
     def forget(self, history_key: str) -> list[Finding]:
         """Delete a history and all histories that extend it or that it extends; or a plan, by an id like ``p1a2b3c4d``.
-
         Their plans, facts, states and events are deleted, too. A part shared with another conversation stays. The
-        findings name places where deleted content may remain.
-        """
+        findings name places where deleted content may remain."""
         with self.backend.transaction(write=True):
             if damages := self.backend.damages():  # a row that an index has lost would stay
                 raise StoreDamaged(

@@ -83,7 +83,7 @@ class PromptPart(NamedTuple):
 
 @dataclass(frozen=True)
 class Request:
-    """Body of one request, with its headers."""
+    """Body of one request to the Messages API, with its headers, as the test server reads it."""
 
     body: Mapping[str, Any]
     headers: Mapping[str, str]
@@ -235,7 +235,7 @@ def chained(digest: str, part: PromptPart) -> str:
 
 
 def canonical(block: Block) -> str:
-    """Return `block` as the model sees it: without cache marks and without the empty fields of SDK objects."""
+    """Return `block` as the model sees it, to compare blocks: without cache marks and empty fields of SDK objects."""
     shown = {key: _unmarked(value) for key, value in block.items() if value is not None and key != _MARK}
     return json.dumps(shown, sort_keys=True)
 
@@ -250,13 +250,14 @@ def _unmarked(value: object) -> object:
 
 
 def image_pixels(block: Block) -> tuple[int, int] | None:
-    """Return width and height of an ``image`` block; None if its bytes do not show them."""
+    """Return width and height of an ``image`` block, which the API limits; None if its bytes do not show them."""
     width, height = imagesize.get(io.BytesIO(_data(block)))
     return (width, height) if width > 0 and height > 0 else None
 
 
 def pdf_pages(block: Block) -> int:
-    """Return the number of pages of a ``document`` block; pages in compressed objects are not counted."""
+    """Return the number of pages of a ``document`` block, which the API limits; pages in compressed objects do not
+    count."""
     return len(_PDF_PAGE.findall(_data(block)))
 
 
@@ -279,7 +280,7 @@ _DELTA_CHARACTERS = 40
 
 @dataclass(frozen=True)
 class Answer:
-    """Assistant message to send; the server adds ids of calls and signatures of thinking."""
+    """Assistant message that the test server sends; the server adds ids of calls and signatures of thinking."""
 
     content: Sequence[Block] = ()
     stop_reason: str = ""
@@ -316,33 +317,33 @@ The last entry of a list answers all further requests."""
 
 
 def say(text: str) -> Block:
-    """Return a text block."""
+    """Return a text block for the answer of a test server."""
     return {"type": "text", "text": text}
 
 
 def use(name: str, call_id: str = "", **arguments: object) -> Block:
-    """Return a call of the tool `name`; without an id the server adds one."""
+    """Return a tool call for the answer of a test server; without an id the server adds one."""
     return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
 
 
 def refuse() -> Answer:
-    """Return an answer in which the model refuses, which the API sends without text."""
+    """Return an answer of the test server in which the model refuses, which the API sends without text."""
     return Answer((), "refusal")
 
 
 def overloaded() -> Failure:
-    """Return the error 529 (overloaded)."""
+    """Return the error 529 (overloaded) for a test server, to see how a client retries."""
     return Failure(529, "overloaded_error", "Overloaded")
 
 
 def rate_limited() -> Failure:
-    """Return the error 429 (too many requests)."""
+    """Return the error 429 (too many requests) for a test server, to see how a client retries."""
     text = "This request would exceed your organization's rate limit"
     return Failure(429, "rate_limit_error", text)
 
 
 def events(message: Block) -> Iterator[Block]:
-    """Yield the events by which the API streams `message`."""
+    """Yield the events by which the API streams `message` piece by piece."""
     start = {**message, "content": [], "stop_reason": None, "usage": {**message["usage"], "output_tokens": 1}}
     yield {"type": "message_start", "message": start}
     yield {"type": "ping"}

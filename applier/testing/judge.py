@@ -87,7 +87,7 @@ def _seal(block: Block) -> str:
 
 
 def sealed(request: Request, content: list[Block]) -> list[Block]:
-    """Return the blocks of an answer to `request`, with signatures for their thinking."""
+    """Return the blocks of an answer to `request`, with signatures by which a later request's thinking is checked."""
     before, issued = request.digests[-1], []
     for block in content:
         issued.append(_sealed(block, before))

@@ -75,7 +75,7 @@ class PromptUsage:
 
 
 class PromptCache:
-    """Simulated prompt cache: parts of prompts, each with the time when it expires."""
+    """Simulated prompt cache of a provider: parts of prompts, each with the time when it expires."""
 
     def __init__(self) -> None:
         """Begin with nothing cached."""

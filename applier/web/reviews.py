@@ -73,10 +73,8 @@ class ReviewPage:
         replan: Callable[[Replan], CompactionPlan],
     ) -> None:
         """Check `plan`, which was made for `messages`. `files` names the files of the ``plan`` and of the ``view``.
-
         `save` and `apply` write a checked plan and return a ``message`` and a ``detail`` for the person. `replan` makes
-        another plan of the same messages. They are called one at a time.
-        """
+        another plan of the same messages. They are called one at a time."""
         self._messages = messages
         self._files = files
         self._save, self._apply, self._replan = save, apply, replan
@@ -92,7 +90,7 @@ class ReviewPage:
         self._analysis: Analysis = analysis
 
     def page(self) -> dict[str, Any]:
-        """Return the plan as opened, with all data that does not change while the page is open."""
+        """Return everything that the page shows at first: the plan as opened, and data that never changes."""
         plan, review, turns = self._plan, self._reviewed(Revision()), self._analysis.evidence.turns
         page = {
             "task": plan.task,
