@@ -73,22 +73,25 @@ def plan_compaction(
     now: float | None = None,
     previous: CompactionPlan | None = None,
 ) -> CompactionPlan:
-    """Return a validated plan that reduces `messages` to a target and is bound to them. Changes nothing.
+    """Decide for every turn of `messages` whether it stays, is summarized, replaced or dropped, so that they fit a
+    target. Return the checked plan. Nothing is changed.
 
     Args:
-        messages: The complete history: dicts or SDK objects. Not mutated. A list that begins with a view which `apply`
-            made, known by its digest in the store, is planned from its originals.
-        task: The agent's present task, on which relevance depends.
-        target_tokens: Size of the view in tokens of the target model, system and tools included when given.
-        target_ratio: The same as a share of the history's tokens, in (0, 1]. Default: a quarter.
+        messages: The complete conversation: dicts or objects of the SDK, which are not changed. If the list is already
+            compacted by `apply`, and the store has its original messages, these are planned.
+        task: The agent's present task, by which turns are judged.
+        target_tokens: Size of the compacted messages in tokens of the target model; it includes `system` and `tools` if
+            they are passed.
+        target_ratio: The same as a share of the conversation's tokens, in (0, 1]. Default: a quarter.
         focus: Words on what to keep with priority.
         planner: ``auto`` is the model if there is a client or a key, else the rules.
         model: The planner model, or an instructor provider string such as ``openai/gpt-5-mini``.
         client: An ``anthropic`` or instructor client for the planner model.
-        system, tools: The agent's system prompt and tools. The view names the tool of `restore_tool_of`.
-        tool_uses: Effects of the agent's tools, by name, unless `tools` declares them.
-        prompts_dir: A folder of prompts that override the packaged ones.
-        store: Where to record the plan and its facts; nothing is written without one.
+        system, tools: The agent's system prompt and tools. If one of the tools restores removed turns, the compacted
+            messages name it.
+        tool_uses: What the agent's tools do, by name. It takes precedence over the annotations in `tools`.
+        prompts_dir: A folder of prompts that replace the packaged ones.
+        store: Store for the plan and its facts; nothing is written without one.
         now: Timestamp of the plan's facts, in seconds since the epoch; by default the clock's. It is the only thing in
             a plan by rules that does not follow from the other arguments.
         previous: The last plan of the same agent. With it, a model reads in full only what came since, and all plans

@@ -1,6 +1,7 @@
-"""Guards: check every decision, fact and statement of a plan, and repair what is wrong. A repair only ever keeps more.
+"""Checks every decision, fact and statement of a plan, and repairs what is wrong. A repair only ever keeps more.
 
-A plan may come from a planner, a person or a file. Pure and idempotent: guarding a guarded plan finds nothing new.
+A plan may come from a model, rules, a person or a file, and is not trusted: it must not lose failures, words of the
+user or unanswered messages, nor contain made-up names. Checking a repaired plan again finds nothing new.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from planner.selection import KEPT, opening_lines
 
 
 def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0) -> CompactionPlan:
-    """Return `plan` repaired by the guards, with findings and the exact size of its view, and bound to `analysis`.
+    """Check and repair `plan`. Return it with remarks on the repairs, the exact size of the compacted messages, and its
+    `analysis`, with which it can be applied.
 
-    If the view saves less than `least_savings` tokens, or none, everything is kept. Idempotent.
+    If the compacted messages save less than `least_savings` tokens, or none, everything is kept.
 
     Raises:
         StalePlan: the plan was made for another history.
@@ -54,7 +56,7 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
         layout = lay_out(analysis, decisions, brief=brief, model=plan.target_model, restore_tool=tool)
         required_savings = max(1, least_savings if decisions is sound else 1)
         if layout.first_changed is None or analysis.tokens - layout.tokens >= required_savings:
-            break  # the loop ends here at the latest with everything kept, as then nothing changed
+            break  # at the latest when everything is kept, as then nothing changes
     if lost := sum(1 for _ in _turns_without_words(pinned_parts, decisions)):
         problem = f"the target has no room for all words that the user typed in {lost} turns"
         findings.append(Finding(code="user_words_cut", problem=problem, repair="stored, each under its turn"))
@@ -76,7 +78,7 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
 
 
 def _turns_without_words(pins: Pinned, decisions: Mapping[str, TurnDecision]) -> Iterator[str]:
-    """Yield the ids of the turns whose typed words are not all in a view by `decisions`."""
+    """Yield the ids of the turns of which `decisions` do not keep all words that the user typed."""
     for turn_id, numbers in pins.words_left_out.items():
         decision = decisions[turn_id]
         length = len(pins.analysis.evidence.turns[turn_id].lines)
@@ -89,8 +91,8 @@ def _checked_brief(analysis: Analysis, brief: str) -> tuple[str, tuple[Finding, 
 
 
 def _ever_more(pins: Pinned, sound: dict[str, TurnDecision], model: str) -> Iterator[dict[str, TurnDecision]]:
-    """Yield decisions by turn id that keep ever more, to be tried until the view is smaller. First `sound`; then
-    everything is kept except live results that are too large; then everything."""
+    """Yield sets of decisions that keep ever more, to try them until the compacted messages are smaller than the
+    original ones: first `sound`; then all is kept, except unanswered results that are too large; then all is kept."""
     yield sound
     kept = {turn_id: decision.model_copy(update=KEPT) for turn_id, decision in sound.items()}
     kept_with_previews, _ = _guard_decisions(pins, kept.values(), model)
@@ -99,7 +101,7 @@ def _ever_more(pins: Pinned, sound: dict[str, TurnDecision], model: str) -> Iter
 
 
 def _counted(analysis: Analysis, layout: Layout, decisions: Mapping[str, TurnDecision]) -> Iterator[TurnDecision]:
-    """Yield each turn's decision with its tokens before and after; a turn without an entry stays whole."""
+    """Yield the decision on each turn with its tokens before and after the compaction."""
     after = {turn_id: analysis.counter.text(entry + "\n") if entry else 0 for turn_id, entry in layout.entries.items()}
     for turn_id, turn in analysis.evidence.turns.items():
         tokens = {"tokens_before": turn.tokens, "tokens_after": after.get(turn_id, turn.tokens)}
@@ -109,7 +111,8 @@ def _counted(analysis: Analysis, layout: Layout, decisions: Mapping[str, TurnDec
 def _guard_decisions(
     pinned_parts: Pinned, decisions: Iterable[TurnDecision], model: str
 ) -> tuple[dict[str, TurnDecision], list[Finding]]:
-    """Return one repaired decision for every turn, by turn id in their order, and findings about the repairs."""
+    """Return one repaired decision for every turn, by turn id and in the order of the turns, and remarks on the
+    repairs."""
     turns = pinned_parts.analysis.evidence.turns
     by_turn = {decision.turn_id: decision for decision in decisions}
     findings = [_no_such_turn(turn_id) for turn_id in by_turn if turn_id not in turns]
@@ -120,7 +123,7 @@ def _guard_decisions(
             decision = TurnDecision(turn_id=turn_id, strategy="keep", relevance_score=1.0, reason="no decision")
             problem = "the plan has no decision for it"
             findings.append(Finding(code="missing_decision", turn_id=turn_id, problem=problem, repair="kept"))
-        sound[turn_id] = _Guarding(pinned_parts, turn, _meant(decision), findings).sound()
+        sound[turn_id] = _Guarding(pinned_parts, turn, _without_unused(decision), findings).sound()
     kept_ids = {
         turn_id for turn_id, decision in sound.items() if decision.strategy == "keep" or turns[turn_id].turn.live
     }
@@ -132,20 +135,21 @@ def _guard_decisions(
 
 
 def _no_such_turn(turn_id: object) -> Finding:
-    """Return a finding for a decision or proposal on a turn that does not exist."""
+    """Return a remark on a decision or proposal about a turn that does not exist."""
     return Finding(code="unknown_turn", turn_id=str(turn_id), problem="no such turn", repair="ignored")
 
 
-def _meant(decision: TurnDecision) -> TurnDecision:
-    """Return `decision` without a summary and excerpts, unless its strategy is ``summarize``, which alone uses them. If
-    a later repair changed the strategy to ``summarize``, they would be used unchecked."""
+def _without_unused(decision: TurnDecision) -> TurnDecision:
+    """Return `decision` without a summary and excerpts if its strategy does not use them. Otherwise a later repair that
+    changes the strategy to ``summarize`` would use them unchecked."""
     has_unused = decision.strategy != "summarize" and (decision.summary or decision.excerpts)
     return decision.model_copy(update={"summary": "", "excerpts": ()}) if has_unused else decision
 
 
 @dataclass
 class _Guarding:
-    """Decision on one turn while it is repaired: each guard replaces `decision` and adds to `findings`."""
+    """Decision on one turn while it is repaired. Each method is one guard: it replaces `decision` if it finds a
+    problem, and adds a remark to `findings`."""
 
     pins: Pinned
     turn: TurnEvidence
@@ -153,7 +157,7 @@ class _Guarding:
     findings: list[Finding]
 
     def sound(self) -> TurnDecision:
-        """Return the decision after all guards, in this order, as each checks the repairs of the earlier ones."""
+        """Return the decision after all guards. The order matters, as each guard checks the repairs of earlier ones."""
         self.keep_untouchable()
         self.mark_failure()
         self.check_texts()
@@ -163,23 +167,24 @@ class _Guarding:
         return self.decision
 
     def note_finding(self, code: str, problem: str, repair: str, **update: Any) -> None:
-        """Apply `update` to the decision, and add a finding on the problem and the repair."""
+        """Change the fields in `update` of the decision, and add a remark on the problem and the repair."""
         self.findings.append(Finding(code=code, turn_id=self.turn.turn.id, problem=problem, repair=repair))
-        self.decision = _meant(self.decision.model_copy(update=update))
+        self.decision = _without_unused(self.decision.model_copy(update=update))
 
     def lines_finding(self, code: str, lines: Iterable[int], problem: str, repair: str, **update: Any) -> None:
-        """Keep the lines numbered `lines` in addition to those kept already, apply `update`, and add a finding."""
+        """Keep the lines with the numbers `lines` in addition to those kept already, change the fields in `update`, and
+        add a remark."""
         excerpts = ranges_of(self.kept_lines.union(lines))
         self.note_finding(code, problem, repair, strategy="summarize", excerpts=excerpts, **update)
 
     @property
     def kept_lines(self) -> set[int]:
-        """Return the numbers of the lines that the decision keeps."""
+        """Numbers of the lines that the decision keeps verbatim."""
         return line_numbers(self.decision.excerpts, len(self.turn.lines))
 
     def keep_untouchable(self) -> None:
-        """Keep the live tail, messages of unknown kind and messages that the API would refuse. If the live tail alone
-        fills the window, its long results and texts are replaced by previews."""
+        """Keep a turn that is not answered yet, has blocks of unknown kind, or would be refused by the API. If the
+        unanswered turns alone would fill the window, previews replace their long results and texts."""
         turn, decision = self.turn.turn, self.decision
         if broken_rule := self.pins.analysis.broken.get(turn.id):
             self.note_finding("invalid_history", broken_rule, "kept as it is", **KEPT)
@@ -193,14 +198,14 @@ class _Guarding:
             self.note_finding("live_tail", f"{decision.strategy} would touch what is not answered", "kept", **KEPT)
 
     def mark_failure(self) -> None:
-        """Mark a turn as a failed approach if the evidence shows a failure and the plan does not report it."""
+        """Mark a turn as a failed approach if something failed in it and the plan does not report that."""
         if self.turn.failed and not self.decision.failed_approach and self.decision.strategy != "keep":
             problem = "the turn shows a failure that the plan does not name"
             self.note_finding("failure_not_named", problem, "marked as failed approach", failed_approach=True)
 
     def check_texts(self) -> None:
-        """Remove excerpts of lines that the turn does not have, and replace a summary with a name that is not in the
-        turn by opening lines."""
+        """Remove excerpts of lines that the turn does not have. Replace a summary that contains a made-up name by the
+        first lines of the turn."""
         last, excerpts = len(self.turn.lines), self.decision.excerpts
         within = tuple((low, min(high, last)) for low, high in excerpts if low <= high and low <= last)
         if within != excerpts:
@@ -210,8 +215,8 @@ class _Guarding:
             self.lines_finding("invented_summary", opening_lines(self.turn), problem, "replaced by lines", summary="")
 
     def keep_failure(self) -> None:
-        """Keep the decisive lines of a failure that no statement of the brief replaces. If only the planner reports the
-        failure, there are no decisive lines: the turn's opening lines are kept instead."""
+        """Keep the lines that show best why something failed, unless a statement of the page of memory replaces them.
+        If only the planner reports a failure, there are no such lines, and the first lines of the turn are kept."""
         turn, decision = self.turn, self.decision
         lines = self.pins.failures.get(turn.turn.id, frozenset()) if decision.failed_approach else frozenset()
         only_by_planner = decision.failed_approach and not turn.failed and turn.turn.id not in self.pins.covered
@@ -220,18 +225,19 @@ class _Guarding:
         self.loss_finding("failed_approach", lines, "how it failed", "its decisive lines stay")
 
     def keep_user_words(self) -> None:
-        """Keep the user's words verbatim."""
+        """Keep the words that the user typed in the turn verbatim, as far as there is room for them."""
         lines = self.pins.user_words.get(self.turn.turn.id, frozenset())
         self.loss_finding("user_words", lines, "words of the user", "they stay verbatim")
 
     def loss_finding(self, code: str, lines: frozenset[int], what: str, repair: str) -> None:
-        """Keep the lines numbered `lines` and add a finding, unless all are kept. `what`: what would be lost."""
+        """Keep the lines with the numbers `lines`, and add a remark if the decision would lose one. `what`: words for
+        what would be lost."""
         if self.decision.strategy != "keep" and not lines <= self.kept_lines:
             self.lines_finding(code, lines, f"{self.decision.strategy} would lose {what}", repair)
 
     def keep_trace(self) -> None:
-        """Change ``drop`` of an image or document to ``reference``, and replace an empty summary by opening lines or a
-        reference."""
+        """Make sure that something shows what was removed: change ``drop`` of an image or document to ``reference``,
+        and replace an empty summary by the first lines of the turn, or by a reference."""
         decision = self.decision
         if decision.strategy == "drop" and self.turn.once(media_marks, self.pins.analysis.history):
             problem = "drop would lose an image or document without a trace"
@@ -244,13 +250,14 @@ class _Guarding:
 
 
 def _invention(turn: TurnEvidence, summary: str) -> str:
-    """Return a problem if the summary contains a name that is not in the turn, else an empty text."""
+    """Return a sentence on the first name in `summary` that `turn` does not contain, as a model made it up; empty if
+    there is none."""
     names = invented(summary, turn.names) if summary else []
     return f"the summary names {names[0]!r}, which the turn does not contain" if names else ""
 
 
 def _guard_facts(evidence: Evidence, facts: Iterable[ExtractedFact]) -> tuple[tuple[ExtractedFact, ...], list[Finding]]:
-    """Return the facts that their source turns support, and findings about the others."""
+    """Return the facts that their source turns support, and remarks on the others, which are left out."""
     supported: list[ExtractedFact] = []
     findings: list[Finding] = []
     for fact in facts:
@@ -262,7 +269,7 @@ def _guard_facts(evidence: Evidence, facts: Iterable[ExtractedFact]) -> tuple[tu
 
 
 def _fact_problem(evidence: Evidence, fact: ExtractedFact) -> str:
-    """Return why the source turn of `fact` does not support it; empty if it does. Equal facts are checked once."""
+    """Return why the source turn of `fact` does not support it; empty if it does. The result is cached by the turn."""
     turn = evidence.turns.get(fact.source)
     if turn is None:
         return f"the fact's source {fact.source} is no turn"
@@ -273,18 +280,19 @@ def _fact_problem(evidence: Evidence, fact: ExtractedFact) -> str:
 
 
 def _fact_problems(_: TurnEvidence) -> dict[tuple[str, str, str], str]:
-    """Return an empty cache of problems, by type, content and quote of a fact; most facts are in every plan."""
+    """Return an empty cache of the problems of facts, by type, content and quote, as most facts are in every plan."""
     return {}
 
 
 def _problem_of(fact: ExtractedFact, turn: TurnEvidence) -> str:
-    """Return why `turn` does not support `fact`: an invented name, or a quote that is not the user's; empty if it
+    """Return why `turn` does not support `fact`: a made-up name, or a quote that is not the user's; empty if it
     does."""
     written = " ".join(join_lines(turn.user_lines).split())
 
     def is_written(text: str) -> bool:
         words = " ".join(text.split())
-        return bool(words) and words in (redact(written) if MARK in words else written)  # secrets on disk are marks
+        # a plan from disk has ``[secret]`` in place of secrets
+        return bool(words) and words in (redact(written) if MARK in words else written)
 
     names = [] if is_written(fact.content) else invented(fact.content, turn.names)
     if names:
@@ -295,7 +303,8 @@ def _problem_of(fact: ExtractedFact, turn: TurnEvidence) -> str:
 
 
 def sound_proposal(analysis: Analysis, proposal: Proposal) -> tuple[Proposal, tuple[Finding, ...]]:
-    """Return `proposal` without invalid parts and with a checked brief, and findings about what was wrong.
+    """Remove the invalid parts of a planner's `proposal`, and check its page of memory. Return it with remarks on what
+    was wrong.
 
     Raises:
         PlanRejected: `proposal` is not a `Proposal`, or has no provenance.
@@ -320,8 +329,10 @@ def sound_proposal(analysis: Analysis, proposal: Proposal) -> tuple[Proposal, tu
 
 
 def _sound(turn: TurnEvidence, turn_proposal: TurnProposal) -> tuple[TurnProposal | None, Finding | None]:
-    """Return the valid part of a proposal for `turn` (None if it is invalid as a whole), and a finding about the rest.
-    A summary with a name that is not in the turn is the only part that is removed alone."""
+    """Return the valid part of a planner's proposal for `turn`, and a remark on the invalid part.
+
+    A summary with a made-up name is removed alone. With any other fault, the whole proposal is None.
+    """
     turn_id = turn.turn.id
     valid, problem = _with_valid_fields(turn_id, turn_proposal)
     if valid is None:
@@ -333,7 +344,8 @@ def _sound(turn: TurnEvidence, turn_proposal: TurnProposal) -> tuple[TurnProposa
 
 
 def _with_valid_fields(turn_id: str, turn_proposal: TurnProposal) -> tuple[TurnProposal | None, str]:
-    """Return a proposal with the types of a decision's fields; None and the problem if a field is invalid."""
+    """Check the types and bounds of the fields of a planner's proposal. Return it with an empty text, or None with the
+    problem if a field is invalid."""
     if not isinstance(turn_proposal, TurnProposal):
         return None, f"expected a TurnProposal, found {type(turn_proposal).__name__}"
     strategy = "keep" if turn_proposal.strategy is None else turn_proposal.strategy  # a decision needs one
