@@ -594,7 +594,7 @@ def _pictures_to_remove(candidates: Sequence[_PictureBlock], limits: MediaLimits
 
 
 def _load_without(load: Load, removed: Sequence[_PictureBlock], limits: MediaLimits) -> Load:
-    """Return what remains of `load` (number of pictures, bytes) without the blocks `gone`."""
+    """Return what remains of `load` (number of pictures, bytes) without the blocks `removed`."""
     removed_load = sum((block.load for block in removed), Load())
     size = sum(len(source_data(picture)) for block in removed for picture in pictures_in([block.block]))
     largest = 0 if removed_load.largest > limits.largest else load.largest

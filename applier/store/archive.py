@@ -119,7 +119,7 @@ def _check_replaceable(store: Store, path: Path, overwrite: bool) -> None:
 
 
 def _add_to_seal(seal: hashlib._Hash, chosen: Mapping[str, bytes]) -> None:
-    """Add the keys and bodies of `some` records to the running digest `seal`."""
+    """Add the keys and bodies of the `chosen` records to the running digest `seal`."""
     for key, body in sorted(chosen.items()):
         seal.update(f"{len(key)} {len(body)} {key} ".encode() + body)
 

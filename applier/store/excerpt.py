@@ -156,7 +156,7 @@ def _fitting_count(texts: Sequence[str], max_characters: int | None) -> int:
 
 def _content(history: History, turn: Turn, all_lines: Sequence[Line], page: Sequence[Line]) -> Iterator[Block]:
     """Yield the lines of `page` as text blocks, and between them the turn's images and documents, each in its place.
-    `every`: all lines of the turn, so that a line's index is its number less one; `page`: some of them without a
+    `all_lines`: all lines of the turn, so that a line's index is its number less one; `page`: some of them without a
     gap."""
     owners = [line.block for line in all_lines]
     first, last = _span(page)
