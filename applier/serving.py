@@ -57,6 +57,7 @@ class AppServer:
         received = list[int]()
 
         def end(number: int, _frame: object) -> None:
+            """Stop the server after a signal; at a second one, without waiting for answers."""
             received.append(number)
             if number == signal.SIGINT:
                 self._server.config.timeout_graceful_shutdown = min(self.grace_seconds, _INTERRUPTED_SECONDS)

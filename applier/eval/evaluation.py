@@ -108,7 +108,8 @@ class EvaluationMean:
 def cut_transcript(
     name: str, messages: Sequence[Message], task: str, shares: Sequence[float] = CUT_SHARES
 ) -> list[Cut]:
-    """Cut a transcript at these `shares` of its tokens; return the cuts that are large enough to be measured."""
+    """Cut a transcript at these `shares` of its tokens, to see what compaction before the cut would lose after it. Cuts
+    that are too small to be measured are left out."""
     cuts = [cut_at(name, messages, task, point) for point in cut_points(messages, shares)]
     return [cut for cut in cuts if len(cut.needs) >= LEAST_NEEDS]
 

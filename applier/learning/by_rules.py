@@ -105,8 +105,8 @@ _FORBIDS = re.compile(
 
 
 def wishes(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield as lessons the user's wishes and reasoned decisions, verbatim; `Lesson.lasting`: they bind beyond this
-    task."""
+    """Yield lessons for later conversations: the user's wishes and reasoned decisions, verbatim. `Lesson.lasting` is
+    True for those that bind beyond the present task."""
     yield from _conventions(evidence)
     for turn in _kept_turns(evidence):
         is_answer = any(call.kind == "ask" for call in turn.calls)  # the host adds its own words to an answer
@@ -179,7 +179,7 @@ def _is_reasoned(text: str) -> bool:
 
 
 def choices(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield as lessons the user's answers to the agent's questions, except those about the next step."""
+    """Yield lessons for later conversations: the user's answers to the agent's questions, except on the next step."""
     for turn in _kept_turns(evidence):
         dialogs = [call for call in turn.calls if call.kind == "ask"] if turn.turn.kind != "user" else []
         for question, answer in chain.from_iterable(map(_answers, dialogs)):
@@ -296,8 +296,8 @@ def _is_general(command: Command) -> bool:
 
 
 def failures(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield as lessons the error lines of failed checks; with the commands that helped, if the same check succeeded
-    later."""
+    """Yield lessons for later conversations: the error lines of failed checks. If the same check succeeded later, a
+    lesson also has the commands that helped."""
     # the last turn of a recovery is the success, all others are failures
     passed = {failed: line.turn_ids[-1] for line in recoveries(evidence) for failed in line.turn_ids[:-1]}
     for turn, call, outcome in evidence.ended_calls():
@@ -354,9 +354,9 @@ def _remedy(evidence: Evidence, failed: TurnEvidence, passed: str) -> str:
 
 
 def reasons(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield as a lesson the reason in each message that the agent published: a commit, a comment, an answer in a
-    review. Its text is the first sentence with a reason, after the commit's title. A sentence much like an earlier one
-    is left out."""
+    """Yield lessons for later conversations: the reasons in messages that the agent published (commits, comments,
+    reviews). A lesson is the first sentence with a reason, after the commit's title. A sentence much like an earlier
+    one is left out."""
     known: list[frozenset[str]] = []
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status in ("failed", "unanswered", "running") or outcome.refused:

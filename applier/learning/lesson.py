@@ -83,12 +83,13 @@ def sentences(text: str) -> list[str]:
 
 
 def beginnings(text: str) -> tuple[str, str]:
-    """Return `text`, and `text` with a small first letter, because a capital at the beginning may not mark a name."""
+    """Return `text` as it is and with a small first letter, as a capital at the beginning may not mark a name."""
     return text, text[:1].lower() + text[1:]
 
 
 def claim_with_words(kind: Kind, claim: str, words: str) -> str:
-    """Return a lesson's text: the `claim`, then the `words` that prove it, in quotes, or as code for an error."""
+    """Return the text of a lesson: the `claim`, then the literal `words` that prove it, in quotes (an error as
+    code)."""
     return f"{claim}: `{words.replace('`', '')}`" if kind == "error" else f"{claim}: “{words}”"
 
 
@@ -133,9 +134,12 @@ def is_plain(text: str) -> bool:
 
 
 def is_proven(lesson: Lesson, evidence: Evidence) -> bool:
-    """Return True if the conversation proves a lesson: its turn contains its words, and its text is plain (`is_plain`).
-    The words of a wish must be the user's, those of an error may be anywhere in the turn, and all others must be the
-    user's or the agent's. Secrets of the turn are removed first."""
+    """Return True if a conversation (its `evidence`) proves that a lesson is true, as a model may have invented it.
+
+    The turn of the lesson must contain its words, and its text must be plain (`is_plain`). The words of a wish must be
+    the user's, those of an error may be anywhere in the turn, and all others must be the user's or the agent's. Secrets
+    of the turn are removed first.
+    """
     turn = evidence.turns.get(lesson.turn)
     if turn is None or not lesson.words.strip() or not is_plain(lesson.text):
         return False

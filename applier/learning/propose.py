@@ -100,7 +100,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class ProposedLine:
-    """Line for a project's file, made of lessons, that a person may approve."""
+    """Line for a project's file, made of lessons (what later conversations can use), that a person may approve."""
 
     kind: Kind
     text: str
@@ -127,8 +127,8 @@ def _dated(source: str, day: str) -> str:
 
 
 def proposed_lines(heard: Sequence[Heard], today: date) -> list[ProposedLine]:
-    """Return a line for each matter of the lessons `heard` that is worth proposing to a person, without expired errors.
-    Lines are sorted by kind, and within a kind newest first."""
+    """Return lines to propose to a person: one for each matter of the lessons `heard` that is worth it. Lines are
+    sorted by kind, and within a kind newest first; expired errors are left out."""
     by_subject: dict[tuple[str, str], list[Heard]] = defaultdict(list)
     for lesson in sorted(_without_repeats(heard), key=_age, reverse=True):
         by_subject[lesson.lesson.kind, lesson.lesson.subject].append(lesson)
@@ -240,7 +240,7 @@ class Group:
 
 
 class Candidate(NamedTuple):
-    """Line that a model reviews, with the group of joined lines it stands for; a new line is alone in its group."""
+    """Proposed line that a model reviews, with the group of lines it stands for; a new line is alone in its group."""
 
     group: Group
     line: ProposedLine
@@ -253,7 +253,7 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Review:
-    """A model's choice among the proposed lines: which it kept, and which it joined."""
+    """A model's choice among the lines proposed to a person: which it kept, and which it joined to one."""
 
     groups: tuple[Group, ...] = ()
     """Groups of lines that the model kept; a group of one line was not joined with others."""

@@ -68,7 +68,7 @@ class ReadLessons(NamedTuple):
 
 @dataclass(frozen=True)
 class Reader:
-    """Finds the lessons in one conversation at a time, by rules and perhaps also by a model."""
+    """Finds lessons (what later conversations can use) in one conversation at a time, by rules and perhaps a model."""
 
     model: LessonsModel | None = None
     """Model that reads in addition to the rules; None if the rules read alone."""
@@ -79,16 +79,16 @@ class Reader:
         return self.model.name if self.model is not None else "rules"
 
     def estimated_cost(self, due: Sequence[FinishedConversation], known: Review, unseen: int) -> float:
-        """Return the highest possible cost in dollars of reading the conversations `due` and reviewing their lines.
-        `known`: the present review. `unseen`: number of other new lines to be reviewed."""
+        """Return the highest cost in dollars of finding lessons in the conversations `due` and reviewing them. `known`:
+        a model's present review. `unseen`: number of other new lessons to be reviewed."""
         if self.model is None:
             return 0.0
         reading_cost = sum(self.model.estimated_cost(conversation.tokens) for conversation in due)
         return reading_cost + self.estimated_review_cost(known, unseen + MOST_LESSONS * len(due))
 
     def estimated_review_cost(self, known: Review, unseen: int) -> float:
-        """Return the highest possible cost in dollars of reviewing `unseen` new lines. Each question to the model also
-        has the newest lines that the review `known` keeps."""
+        """Return the highest cost in dollars of letting the model review `unseen` new lessons. Each question to the
+        model also has the newest lessons that the review `known` keeps."""
         new_counts = [min(MOST_CANDIDATES, unseen - start) for start in range(0, unseen, MOST_CANDIDATES)]
         kept_count = min(MOST_CANDIDATES, len(known.groups) + unseen - new_counts[0]) if new_counts else 0
         return sum(
@@ -100,7 +100,8 @@ class Reader:
         return self.model.price(usage) if self.model is not None else 0.0
 
     def read(self, conversation: FinishedConversation) -> ReadLessons:
-        """Return the lessons of a conversation, with the facts read from it and the tokens that the model used."""
+        """Return the lessons (what later conversations can use) of a conversation, with the facts read and tokens
+        used."""
         analysis = analyze_history(conversation.load(), TokenCounter.for_model(""))
         if self.model is None:
             return ReadLessons(lessons_of(analysis.evidence), analysis.evidence, Usage())
@@ -113,6 +114,7 @@ class Reader:
         used = Usage()
 
         def ask(candidates: str) -> Sequence[ReviewedLine]:
+            """Send the text of the `candidates` to the model; return its answer."""
             nonlocal used
             answer, used = cast("LessonsModel", self.model).review(candidates)
             return answer
@@ -121,15 +123,15 @@ class Reader:
 
 
 def lessons_of(evidence: Evidence) -> list[Lesson]:
-    """Return the lessons that rules find in a conversation and that its turns prove, in order, each once."""
+    """Return the lessons (what later conversations can use) that rules find and the conversation proves, each once."""
     found = [lesson for read in (wishes, choices, reasons, check_commands, failures) for lesson in read(evidence)]
     kept = {(lesson.kind, lesson.text): lesson for lesson in reversed(found) if is_proven(lesson, evidence)}
     return list(reversed(kept.values()))
 
 
 def with_written(answer: Sequence[WrittenLesson], evidence: Evidence) -> list[Lesson]:
-    """Return the valid lessons of a model's `answer`, then lessons by rules that it does not repeat. Commands by rules
-    always stay, because a model writes none."""
+    """Return the valid lessons (what later conversations can use) of a model's `answer`, then those by rules. Lessons
+    by rules that repeat one of the model are left out, except commands, as a model writes none."""
     written = list(filter(None, (_valid_lesson(one, evidence) for one in answer[:MOST_LESSONS])))
     covered = [stems(f"{one.text} {one.words}") for one in written]
     return [*written, *(one for one in lessons_of(evidence) if one.kind == "command" or not _is_covered(one, covered))]

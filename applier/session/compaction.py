@@ -353,6 +353,7 @@ def _broken_rule(state: State, view: View) -> str:
     enabled = None if thinking is None else thinking.get("type") != "disabled"
 
     def refused(messages: Sequence[object]) -> list[Violation]:
+        """Return the rules that `messages` break and for which the API refuses them."""
         return [v for v in check_messages(messages, model=model, thinking_enabled=enabled) if v.refused]
 
     broken = refused(view.messages)

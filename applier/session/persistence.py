@@ -101,6 +101,7 @@ class SessionStore:
         """
 
         def act(store: Store) -> str:
+            """Store the history and its folder; return its key."""
             self._saved = store.save_longer(history, self._saved)
             if self.folder:
                 store.note_origin(self._saved.key, self.folder, self.clock())

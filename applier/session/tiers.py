@@ -245,6 +245,7 @@ def _positional_plan(situation: Situation, planner: str, stays: Callable[[Turn],
     analysis, settings = situation.tracker.analysis, situation.settings
 
     def decision(turn: Turn) -> TurnDecision:
+        """Return the decision to keep or drop `turn`."""
         kept, reason = turn.live or stays(turn), "by its place in the conversation"
         strategy: Strategy = "keep" if kept else "drop"
         return TurnDecision(turn_id=turn.id, strategy=strategy, relevance_score=float(kept), reason=reason)
@@ -368,6 +369,7 @@ def _cut_text(
     of a compacted part."""
 
     def tokens(text: str) -> int:
+        """Return the provider's count of `text`, as estimated."""
         return situation.gauge.of_messages(situation.tracker.counter.text(text))
 
     if over <= 0:

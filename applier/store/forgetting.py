@@ -85,9 +85,12 @@ class Relations:
     def family(
         self, names: Iterable[str], mentions: Mentions | None = None, known: HistoryFamily | None = None
     ) -> HistoryFamily:
-        """Return the histories `names` and all others that they need: those they extend, mention or share a state with.
-        The same holds for each of these in turn. `mentions` finds histories that messages mention; without it messages
-        are not searched. Members of the family `known` are left out."""
+        """Return the histories `names` and all others that must stay with them in the store.
+
+        These are the histories that they extend, mention or share a state with, and in turn those that these need.
+        `mentions` finds histories that messages mention; without it messages are not searched. Members of the family
+        `known` are left out.
+        """
         family, known = HistoryFamily(), known or HistoryFamily()
         new = set(names) - known.histories
         while new:

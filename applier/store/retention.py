@@ -126,6 +126,7 @@ def _histories_to_keep(
     fit into this size."""
 
     def mentions(nodes: Sequence[Node]) -> Iterator[str]:
+        """Return the digits of all histories that the messages of `nodes` mention."""
         messages.read(relations.backend, (node.message for node in nodes))
         return (name for node in nodes for name in messages.mentioned.get(node.message, ()))
 

@@ -119,7 +119,8 @@ def _by_pattern(turns: Mapping[str, Sequence[Line]], match: regex.Pattern[str], 
     newest = list(reversed(matching))
     newest.sort(key=only_results.__contains__)
 
-    def order(line: Line) -> tuple[bool, bool, int]:  # words and calls before results, among equals definitions first
+    def order(line: Line) -> tuple[bool, bool, int]:
+        """Return a sort key: words and calls before results, and among these definitions first."""
         return line.part not in _PROSE, not defines(line.text), line.number
 
     return {turn_id: _hits(sorted(matching[turn_id], key=order), by_words=False) for turn_id in newest}
@@ -365,6 +366,7 @@ class FactIndex:
         """Return a query for only the rare words of `terms`, if these find enough facts; else an empty text."""
 
         def count(query: str) -> int:
+            """Return the number of facts that match the query."""
             return int(self._table.execute("SELECT count(*) FROM texts WHERE texts MATCH ?", (query,)).fetchone()[0])
 
         all_terms = terms.split(" OR ")

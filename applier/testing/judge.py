@@ -37,8 +37,9 @@ _DIGEST = 64
 def judge(
     request: Request, window_tokens: int | None = None, issued: Mapping[str, list[list[str]]] | None = None
 ) -> tuple[Refusal, ...]:
-    """Return the reasons why the API would refuse `request`; with `window_tokens` also that it is too long. `issued`:
-    the thinking in the server's own answers, block by block, by the other content of the answer."""
+    """Return the reasons why the API would refuse `request`, by all its rules. With `window_tokens`, a too long prompt
+    is refused, too. `issued`: the thinking in the server's own answers, block by block, by the other content of the
+    answer."""
     if problem := request.shape_problem():
         return (Refusal(0, problem),)
     if len(request.raw) > MAX_BODY_BYTES:
@@ -205,7 +206,8 @@ def thinking_is_bound_to_its_conversation(request: Request) -> Iterator[str]:
 
 
 def without_unbound_thinking(request: Request) -> Request:
-    """Return `request` as the model sees it: without thinking of another conversation, if it asks for that."""
+    """Return `request` as the model sees it: if the request asks for that, without thinking that was written in another
+    conversation."""
     unbound = sorted(_unbound(request), reverse=True) if request.drops_unbound_thinking else ()
     if not unbound:
         return request

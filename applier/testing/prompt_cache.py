@@ -82,7 +82,8 @@ class PromptCache:
         self._until: dict[_Key, float] = {}
 
     def charge(self, request: Request, now: float) -> PromptUsage:
-        """Return the billed input tokens of `request` at the time `now`, and cache its prompt up to each mark."""
+        """Return the tokens that the provider would bill for `request` at the time `now`, cached or not. The prompt is
+        then cached up to each of its cache marks."""
         keys, tokens, marks = list(_keys(request)), list(accumulate(map(_tokens, request.parts()))), _marks(request)
         readable_ends = {at for mark in marks for at in range(max(0, mark - _LOOK_BACK_BLOCKS + 1), mark + 1)}
         read_at = max((at for at in readable_ends if self._until.get(keys[at], -math.inf) >= now), default=None)
