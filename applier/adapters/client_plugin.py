@@ -30,8 +30,7 @@ PART = f".{PLUGIN_NAME}-install-"
 PLUGIN_ID = f"{PLUGIN_NAME}@skills-dir"
 """Name of the plugin in Claude Code."""
 DISTRIBUTION = "relevance-compactor"
-"""Name of this package, and of the marketplace from which Codex loads the plugin, as it loads plugins only from
-marketplaces."""
+"""Name of this package, and of the marketplace from which Codex loads the plugin."""
 CODEX_ID = f"{PLUGIN_NAME}@{DISTRIBUTION}"
 """Name of the plugin in Codex."""
 ENTRY = f"../{PLUGIN_NAME}.js"
@@ -115,7 +114,7 @@ def _codex_documents(argv: Sequence[str], environment: Mapping[str, str]) -> dic
     """
     variables = [f"{name}={value}" for name, value in environment.items()]
     digest = sha256(repr([*argv, *variables]).encode()).hexdigest()
-    # Codex starts hooks with the person's variables but servers without: pass the store's, or they would use two stores
+    # Codex starts hooks with the person's environment but MCP servers without: pass on the variable with the store
     passed: dict[str, object] = {"env": dict(environment)} if environment else {"env_vars": [STORE_VARIABLE]}
     server = {"command": "".join(argv[:1]), "args": [*argv[1:-1], "mcp", "--thread"], **passed}
     run = shlex.join([*(["env", *variables] if variables else []), *argv, "remember"])
@@ -227,7 +226,7 @@ def put_plugin(contents: Mapping[str, bytes], folder: Path) -> None:
         if folder.exists():
             folder.rename(Path(temporary, "old"))
         new.rename(folder)
-        if ENTRY in contents:  # last, because it loads the folder
+        if ENTRY in contents:  # moved last, because the client loads the folder by it
             Path(temporary, "entry").replace(folder / ENTRY)
 
 
@@ -259,8 +258,7 @@ def program_of(present: Mapping[str, bytes]) -> tuple[list[str], dict[str, str]]
 
 
 def version_problem(client: PluginClient, printed: str) -> Problem | None:
-    """Return a problem if the client is too old for the plugin, by the text that its ``--version`` printed; None if it
-    is new enough."""
+    """Return a problem if a client, whose ``--version`` printed `printed`, is too old for the plugin; else None."""
     match = _VERSION.search(printed)
     if match is None:
         return Problem(
@@ -303,8 +301,7 @@ def codex_problems(listing: Mapping[str, Any], folder: str) -> Iterator[Problem]
 
 
 def refusals(checked: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield a problem for each error that Claude Code finds in the plugin's files, by `checked`, the output of ``claude
-    plugin validate --json``."""
+    """Yield a problem for each error that ``claude plugin validate --json``, whose output is `checked`, reports."""
     contents = checked.get("contents")
     parts = [checked.get("manifest"), *(contents if isinstance(contents, list) else ())]
     listed = [part.get("errors") for part in parts if isinstance(part, dict)]

@@ -74,8 +74,7 @@ def _with_tool_errors(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _limited_to_thread(visible: Visible, run: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the tool function `run` with a first step that limits `visible` to the thread (conversation) from which
-    the client makes the call."""
+    """Return the tool function `run`, limited to the thread (conversation) from which the client makes the call."""
     signature = inspect.signature(run)
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=Context)
 
@@ -97,7 +96,7 @@ def _look_up(visible: Visible, name: str) -> Callable[..., Any]:
     model = PROJECT_TOOLS[name].input
 
     def tool(**arguments: Any) -> list[str | Image]:
-        """Answer a call of the tool by its texts and images."""
+        """Return the tool's answer as texts and images, which MCP can transport."""
         content = answer_call(visible, name, arguments, PROJECT_TOOLS)
         parts = [content] if isinstance(content, str) else map(_part, content)
         return [part for part in parts if part is not None]

@@ -40,9 +40,8 @@ _NO_CONVERSATION = (
     "no conversation is named here: run the client by `compactor wrap`, or set up this server with --session"
 )
 _BELOW = r"(?:\.[0-9a-f]{32})?(?:\.[0-9]{1,20})*"
-"""End of the id of a session's conversation or subagent, after the session's id: the digest of a proxy's conversation,
-then numbers of subagents. ``alice.work`` is another session than ``alice``, and so is ``alice.OWNER.…``, which a client
-of a proxy named."""
+"""End of the id of a session's conversation or subagent, after the session's id: a digest of a proxy's conversation,
+then numbers of subagents. Ids such as ``alice.work`` and ``alice.OWNER.…`` are others than ``alice``."""
 _OF_OWNER = r"\.[0-9a-f]{32}\.[0-9a-f]{32}"
 """End of the id of a proxy's conversation, after the name that a client chose: a digest of the client's person or
 credentials, then one of the conversation."""
@@ -51,8 +50,7 @@ _MOST_NAMES = 3
 
 
 class Visible:
-    """Conversations that an agent's tools may read: those of one or several sessions and their subagents, or one that
-    is selected by the key of its history."""
+    """Conversations that an agent's tools may read: those of some sessions and their subagents, or a single one."""
 
     page_characters = 20_000
     """Largest size of one answer, 5,000 to 10,000 tokens, so that looking back never fills the agent's window."""
@@ -85,8 +83,7 @@ class Visible:
         return self._open()
 
     def show(self, session: str) -> None:
-        """Allow only the session with the id `session` in the rest of the present call of a tool; none if it is
-        empty."""
+        """Allow only the session with the id `session` (empty: none) in the rest of the present call of a tool."""
         self._shown.set((session,) if session else ())
 
     def close(self) -> None:
@@ -109,8 +106,8 @@ class Visible:
         return next((one for one in conversations if one.session in self._sessions), conversations[0])
 
     def _newest_first(self) -> list[VisibleConversation]:
-        """Return the conversations that may be read, beginning with the one that was compacted last. Raise
-        ReferenceNotFound if there is none."""
+        """Return the conversations that may be read, the last compacted first; raise ReferenceNotFound if there is
+        none."""
         conversations = self.conversations()
         if not conversations:
             has_selection = self._sessions or self._history
@@ -195,12 +192,10 @@ class Visible:
         return [event for event in self.store.events() if event.get("session") in names] if names else []
 
     def _names(self) -> list[str]:
-        """Return the ids of the sessions that may be read, then those of their conversations and subagents, in the
-        order of their first event."""
+        """Return the ids of the sessions that may be read, then those of their conversations and subagents."""
         return list(dict.fromkeys([*self._sessions, *self._sessions_with(_BELOW)])) if self._sessions else []
 
     def _sessions_with(self, end: str) -> list[str]:
-        """Return the ids in the store's events that consist of the id of a session that may be read, followed by the
-        pattern `end`."""
+        """Return the ids in the store that are an allowed session's id with an end of the pattern `end`."""
         whole = re.compile(f"(?:{'|'.join(map(re.escape, self._sessions))}){end}")
         return [name for event in self.store.events() if whole.fullmatch(name := event.get("session", ""))]

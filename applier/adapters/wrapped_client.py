@@ -132,15 +132,13 @@ _CLIENTS = {"codex": _Codex, "copilot": _Copilot}
 
 
 def wrapped_client(command: Sequence[str], environment: Mapping[str, str]) -> WrappedClient:
-    """Return the object for the client that the command line `command` starts, by its name: ``/opt/bin/codex`` and
-    ``codex.exe`` are Codex."""
+    """Return the object for the client that `command` starts: ``/opt/bin/codex`` and ``codex.exe`` are Codex."""
     name = os.path.basename(command[0]).lower().split(".")[0]
     return _CLIENTS.get(name, WrappedClient)(command, environment)
 
 
 def _version_1(url: str) -> str | None:
-    """Return `url` if it ends in ``/v1``, the only version of an API that the proxy serves; an empty text for another
-    URL; None if there is none."""
+    """Return `url` if it ends in ``/v1``, as the proxy needs; an empty text for another URL; None if there is none."""
     if not url:
         return None
     return url if url.rstrip("/").endswith("/v1") else ""
@@ -158,8 +156,7 @@ def _profile(arguments: Sequence[str]) -> str:
 
 
 def _merged(settings: dict[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `settings` with the values of `others` added, which replace values with the same key. A table in both is
-    merged in the same way."""
+    """Return `settings` with the values of `others` added or replaced, also inside tables that are in both."""
     tables = {
         key: _merged(settings[key], value)
         for key, value in others.items()

@@ -1,5 +1,4 @@
-"""Reads transcripts, plans and texts from files, and writes files: completely or not at all, and readable only by their
-owner, because conversations are private."""
+"""Reads transcripts, plans and texts; writes files whole or not at all, readable only by their owner."""
 
 from __future__ import annotations
 
@@ -90,11 +89,11 @@ def write_whole(path: Path, text: str) -> None:
         mode = path.stat().st_mode if path.exists() else PRIVATE_FILE
         if path.exists() and not path.is_file():  # an open pipe (/dev/stdout) cannot be replaced
             path.write_bytes(content)
-        elif path.exists() and not os.access(path, os.W_OK):  # a writable folder would allow replacing it
+        elif path.exists() and not os.access(path, os.W_OK):  # else a read-only file could be replaced
             raise PermissionError(errno.EACCES, "may not be written")
         else:  # unlike `resolve`, `realpath` accepts links that lead in a circle
             _replace(Path(os.path.realpath(path)), content, stat.S_IMODE(mode))
-    except OSError as error:  # an error while writing names no file
+    except OSError as error:  # add the file's name, which an error while writing lacks
         error.filename = str(path)
         raise
 

@@ -90,8 +90,7 @@ def check_output(output: Path | None, **inputs: Path | None) -> None:
 
 
 def turn_ranges(text: str) -> list[tuple[int, int]]:
-    """Return the ranges in a list of turns: ``[(12, 14), (20, 20)]`` for ``t12-t14,t20``. Return an empty list for a
-    text in another form."""
+    """Return the ranges in a list of turns: ``[(12, 14), (20, 20)]`` for ``t12-t14,t20``; empty for other texts."""
     matches = [_TURNS.fullmatch(item.strip()) for item in text.split(",")]
     ranges = [(int(match[1]), int(match[2] or match[1])) for match in matches if match]
     for first, last in ranges:
@@ -122,8 +121,8 @@ def size(text: str) -> float:
 
 
 def _measure(text: str, example: str, units: Mapping[str, float]) -> float:
-    """Return the number in `text` times the value of its unit, which must be one of `units`. `example`: text for the
-    error about another form."""
+    """Return the number in `text` times the value of its unit in `units`. `example`: the expected form, for the
+    error."""
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?([A-Za-z]{1,2})", text.strip())
     unit = units.get(match[2].lower()) if match else None
     if match is None or unit is None or not float(match[1]):
@@ -153,8 +152,8 @@ def output_option(text: str | None = None, *, required: bool = False, allow_dash
 
 
 def import_extra(module: str, extra: str) -> Any:
-    """Import `module` of this project, which needs the packages of the extra `extra`. If one is missing, raise an error
-    that shows how to install them."""
+    """Import `module` of this project; if a package of the extra `extra` is missing, raise an error on how to install
+    it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -70,8 +70,7 @@ planning_options = together(
 
 
 def plan_options(*, planner: Any = None, target_model: str | None = None, **more: Any) -> PlanOptions:
-    """Return how to plan: by the values of the command's `planning_options`, and by the user's settings where an option
-    was not used."""
+    """Return how to plan: by the values of `planning_options`, and by the user's settings where one is missing."""
     if more.get("target_tokens") and more.get("target_ratio"):
         raise click.UsageError("--target-tokens and --target-ratio exclude each other: use one.")
     user = load_settings()
@@ -132,8 +131,7 @@ SUMMED_FIELDS = ("messages", "tokens_before", "tokens_after", "keep", "summarize
 _ROW = b'{"path": '
 """Beginning of each row in a file."""
 _PLACE = re.compile(r"line \d+(?:, column \d+)?: ")
-"""Place in an error text, removed so that equal errors of different files are counted together: ``line 3, column 1: ``;
-not ``line: missing``."""
+"""Place in an error text, without which errors of different files are equal: ``line 3: ``; not ``line: missing``."""
 
 
 @dataclass(frozen=True)
@@ -148,8 +146,7 @@ class _Report:
     """Descriptor of the open file."""
 
     def add(self, row: Row) -> None:
-        """Write `row` at the end of the file, whole or not at all, or print it. Remember it without its plan, to save
-        memory."""
+        """Write `row` at the end of the file, whole or not at all, or print it; remember it without its plan."""
         line = json.dumps(row).encode() + b"\n"
         if self.output is None:
             print_data(line.decode())
@@ -283,8 +280,7 @@ def _locked(output: Path, size: int) -> int:
 
 
 def _check_cost(due: Sequence[str], options: PlanOptions, cap: float) -> None:
-    """Print how much a model may cost at most for the files `due`; raise SettingsError if that is more than `cap`
-    dollars. Rules cost nothing."""
+    """Print how much a model may cost at most for the files `due`; raise SettingsError if that is more than `cap`."""
     if options.planner == "rules" or not due:
         return
     model = name_of_planner(options.planner, options.model)
@@ -294,8 +290,7 @@ def _check_cost(due: Sequence[str], options: PlanOptions, cap: float) -> None:
 
 
 def _usage_at_most(path: str, options: PlanOptions) -> Usage:
-    """Estimate the tokens of planning the file `path` by a model: each question is asked once and gets the longest
-    answer."""
+    """Estimate the tokens of planning a file by a model that is asked each question once and answers at full length."""
     settings = options.settings
     tokens = TOKENS_A_BYTE * os.path.getsize(path) if os.path.isfile(path) else 0
     read = settings.first_input_tokens(tokens)

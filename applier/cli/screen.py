@@ -67,9 +67,8 @@ def working(what: str) -> Status:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Show a progress bar of `total` steps with the text `what` on standard error, if it is a terminal. Yield a
-    function to call after each step."""
-    from rich.progress import Progress  # most commands show none
+    """Show a progress bar of `total` steps on a terminal's standard error; yield a function to call after each step."""
+    from rich.progress import Progress  # imported here, because most commands show no progress
 
     console = screen(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -97,8 +96,8 @@ def print_table(
 
 
 def print_sections(console: Console, sections: Iterable[Section], *, whole: bool) -> None:
-    """Print the sections of a plan's review, each with a bold title. Prose is wrapped; other lines are cut to the width
-    of the `console`, unless `whole` is True."""
+    """Print the sections of a plan's review. Prose is wrapped; other lines are cut to the console's width unless
+    `whole`."""
     for number, section in enumerate(sections):
         if number:
             console.print("")
@@ -150,8 +149,7 @@ def print_data(text: str) -> None:
 
 
 def show_page(server: Any) -> None:
-    """Print the link of a page and serve it, until the user finishes on the page or presses Ctrl-C. `server`: a
-    `PageServer`."""
+    """Print the link of a page and serve it by `server`, a `PageServer`, until the user finishes or presses Ctrl-C."""
     echo(f"Open this link in a browser on this machine; it works once: {server.link}", err=True)
     echo("Finish on the page, or press Ctrl-C here.", err=True)
     with suppress(KeyboardInterrupt):

@@ -52,8 +52,7 @@ __all__ = [
 Call = TypeVar("Call", bound=BaseModel)
 
 PAGE_WINDOW = 16_000
-"""Tokens of the context window for which the page beside Codex's own summary is planned; the page then has about
-4,000."""
+"""Context window for which the page beside Codex's own summary is planned; the page then has about 4,000 tokens."""
 USAGE = "/compactor preview [WORDS]: what a compaction now would do, with WORDS for its focus. /compact [WORDS]: do it."
 
 
@@ -164,8 +163,8 @@ class CodexHookCall(_Call):
 
 
 def conversation_id(call: _Call) -> str:
-    """Return the id under which the conversation of `call` is stored: the client's session id, for a subagent with a
-    digest of the subagent's id after it."""
+    """Return the id under which a conversation is stored: the client's session id, with a subagent's digest after
+    it."""
     if not call.agent_id:
         return call.session_id
     return f"{call.session_id}.{_digest(call.agent_id)}"
@@ -197,7 +196,7 @@ def describe() -> dict[str, Any]:
             {"name": tool["name"], "description": tool["description"], "inputSchema": tool["input_schema"]}
             for tool in definitions(PROJECT_TOOLS)
         ],
-        "shorten_over_characters": settings.shorten_over_tokens,  # no text has more tokens than characters
+        "shorten_over_characters": settings.shorten_over_tokens,  # a text never has more tokens than characters
         "plans_ahead": settings.background is not False and settings.planner != "rules",
     }
 
@@ -298,8 +297,7 @@ def _is_small(done: Compaction, session: Session, settings: SessionSettings) -> 
 
 
 def _replacement(view: Sequence[Message], transcript: RowTranscript, call: CompactCall) -> tuple[dict[str, Any], str]:
-    """Return the compacted conversation `view` in the form that the client accepts, and the rule of the API that it
-    would break (empty if none)."""
+    """Return the compacted messages `view` in the client's form, and the rule of the API that they break, if any."""
     if call.as_summary == "all":
         return {"summary": view_text(view), "kept": None}, ""
     if call.as_summary:
@@ -338,9 +336,8 @@ def remember(data: object, read: Callable[[str], Sequence[Message]], store: Stor
 
 
 def receipt_of_own(data: object, store: Store, now: float, command: str = "compactor") -> dict[str, Any]:
-    """Store the messages that the client removed in a compaction of its own, and return ``{"receipt"}``: a text that
-    shows the person what was kept and removed. `now`: seconds since the epoch. `command`: the command by which a person
-    runs this program."""
+    """Store what the client removed in a compaction of its own, and return ``{"receipt"}``: a text that shows the
+    person what was kept and removed. `now`: seconds since the epoch. `command`: as for `compact`."""
     call = read_call(OwnCompactionCall, data)
     name = conversation_id(call)
     before = _split_after_view(read_rows(call.messages, call.api).messages, store, name)
@@ -459,7 +456,7 @@ def _broken_rule(rows: Sequence[Mapping[str, Any]], call: CompactCall) -> str:
     known = {row.handle: row for row in call.messages}
     whole = [known[row["handle"]] if "handle" in row else Row.model_validate(row) for row in rows]
     late = [{"tool_use_id": name} for name in read_rows(whole).open_calls]
-    # the list is judged as it will be sent: with the results of open calls, and ending with words of the user
+    # the list is checked as it will be sent: with results of the calls at its end, and then words of the user
     following = {"role": "user", "text": "the user's next words", "toolResults": late}
     broken = check_messages(read_rows([*whole, Row.model_validate(following)]).messages, model=call.model)
     refused = next((violation for violation in broken if violation.refused), None)

@@ -55,8 +55,8 @@ class RowTranscript:
 
     messages: list[Message]
     handles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Handles of rows by their content as JSON (see `_key`): all rows of each assistant's message, and each row of the
-    user with an image or document."""
+    """Handles of rows by their content as JSON: rows of the assistant, and rows of the user with an image or
+    document."""
     firsts: Sequence[str] = ()
     """Handle of the first row of each message."""
 
@@ -80,7 +80,7 @@ def read_rows(rows: Sequence[Row], api: Sequence[Mapping[str, Any]] = ()) -> Row
         parts.append(_Part(row.role, content, (row.handle,)))
         if any(map(_has_media, content)):
             handles[_key(content)] = (row.handle,)
-    joined = _joined(_paired(_joined(parts)))  # again, as a part may have lost all of its content
+    joined = _joined(_paired(_joined(parts)))  # joined again, as pairing may have removed all content of a part
     handles |= {_key(part.content): part.handles for part in joined if part.role == "assistant"}
     messages: list[Message] = [{"role": part.role, "content": part.content} for part in joined]
     complete = {key: names for key, names in handles.items() if all(names)}
@@ -130,7 +130,7 @@ def _paired(parts: Sequence[_Part]) -> Iterator[_Part]:
     """Yield `parts` without tool calls that have no result, and without results that have no call. Calls of the last
     assistant part stay if nothing but results follows, because they can still get a result."""
     seen_ids: set[str] = set()
-    kept_ids: set[str] = set()  # of the calls in the newest assistant part, and of their results
+    kept_ids: set[str] = set()  # ids of the calls to keep in the newest assistant part, and of their results
     for at, part in enumerate(parts):
         if part.role == "assistant":
             after = [block for following in parts[at + 1 :][:1] for block in following.content]
@@ -180,7 +180,7 @@ class _Media:
         """Identities of the media that `sent_with` already returned."""
 
     def _add_typed(self, content: Sequence[Block]) -> None:
-        """Index a user's message with media by each of its texts."""
+        """Store a user's message with images or documents under each of its texts, by which `sent_with` finds it."""
         texts = [str(block.get("text", "")).strip() for block in content]
         for text in set(texts):
             pairs = zip(content, texts, strict=True)
@@ -276,9 +276,8 @@ def _assistant_rows(content: Sequence[Block]) -> Iterator[dict[str, Any]]:
 
 
 def _user_rows(content: Sequence[Block], transcript: RowTranscript, used_handles: set[str]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a user's message: one for each result, text, image or document. An image or document is yielded
-    as the handle of the client's row with it, or, if that was used already, as a text that names it. Add the yielded
-    handles to `used_handles`."""
+    """Yield the rows of a user's message: one for each result, text and image. An image is yielded as the handle of the
+    client's row with it, or, if that is in `used_handles`, as a text that names it; then add the handle there."""
     at = 0
     while at < len(content):
         stop, handle = _row_with_media(content, at, transcript, used_handles)

@@ -50,8 +50,7 @@ class CompactionMiddleware(anthropic.Middleware):
     """
 
     for_agents_only = True
-    """Mark by which `planner.model.client` leaves this middleware out: a planner's request must not wait for the
-    session that waits for the planner."""
+    """Mark by which a planner's requests skip this middleware, since its session waits for the planner."""
 
     def __init__(self, session: Session | SessionOf[Mapping[str, Any]]) -> None:
         """Compact by `session`: a session, or a function that returns the session for the body of a request. A client
@@ -138,10 +137,10 @@ class _Exchange:
     """True once the shorter request was made."""
 
     def first(self) -> APIRequest:
-        """Return the request with the messages that the session prepared; unchanged if its messages are not valid."""
+        """Return the request with compacted messages; unchanged if its messages are not valid."""
         try:
             self.session.set_request(**fields_of_body(self.body), client_follows=True)
-        except SettingsError as error:  # the provider's own error explains it better
+        except SettingsError as error:  # send the invalid request: the provider's error explains it better
             logger.warning("the request goes out as it came: %s", error)
             return self._with(self.body["messages"])
         return self._with(self.session.prepare(self.body["messages"]))

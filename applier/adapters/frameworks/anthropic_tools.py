@@ -23,8 +23,7 @@ __all__ = ["agent_tools", "async_agent_tools"]
 
 
 def agent_tools(session: Session) -> list[BetaFunctionTool[Any]]:
-    """Return the tools by which the model looks into the removed parts of `session`, for the tool runner of
-    ``Anthropic``."""
+    """Return the tools by which a model looks up removed turns of `session`, for the tool runner of ``Anthropic``."""
     return [anthropic.beta_tool(_caller(session, tool["name"]), **tool) for tool in AGENT_TOOLS]
 
 
@@ -32,6 +31,8 @@ def async_agent_tools(session: Session) -> list[BetaAsyncFunctionTool[Any]]:
     """Return the same tools as `agent_tools` for ``AsyncAnthropic``; the store is read in a worker thread."""
 
     def in_thread(call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `call` as an asynchronous function that runs in a thread."""
+
         async def call_in_thread(**arguments: Any) -> Any:
             return await anyio.to_thread.run_sync(partial(call, **arguments))
 

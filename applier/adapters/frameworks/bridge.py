@@ -95,17 +95,16 @@ class RunConversations:
     """
 
     def __init__(self, session: Session) -> None:
-        """Use `session` for the first conversation, and a child of it for each further one. Raise SettingsError if it
-        is not a Session."""
+        """Use `session` for the first conversation, and a child of it for each further one."""
         if not isinstance(session, Session):
             raise SettingsError(f"session: expected a Session, found {type(session).__name__}")
         self._conversations, self._lock = [RunConversation(session)], threading.Lock()
 
     def find(self, messages: Sequence[Message]) -> RunConversation:
-        """Return the conversation that `messages` continue (the longest, if several), or a new one; note `messages` as
-        its newest request."""
+        """Return the conversation that `messages` continue (the longest, if several), or a new one, and note
+        `messages`."""
         digests = map(message_digest, messages)
-        # the digest of the first N messages, by N
+        # item N is the digest of the first N messages
         prefixes = ["", *accumulate(digests, lambda before, new: sha256(f"{before}{new}".encode()).hexdigest())]
         with self._lock:
             shorter = (one for one in self._conversations if one.message_count < len(prefixes))
@@ -188,8 +187,8 @@ def apply_to_plain(
 
 
 def _joined(view: Sequence[T], messages: Sequence[T], pieces: Sequence[Sequence[T]]) -> list[T]:
-    """Return `view` with the whole message in place of its pieces, wherever all of them follow each other. `pieces`:
-    the pieces of each of `messages`."""
+    """Return `view` with each message of `messages` in place of its `pieces`, wherever all of them follow each
+    other."""
     by_first = {id(group[0]): (group, message) for group, message in zip(pieces, messages, strict=True)}
     joined, at = list[T](), 0
     while at < len(view):
@@ -203,9 +202,8 @@ def _joined(view: Sequence[T], messages: Sequence[T], pieces: Sequence[Sequence[
 def _converted_back(
     view: Sequence[Message], plain: Sequence[Message], originals: Sequence[T], from_plain: Callable[[Message], T]
 ) -> list[T]:
-    """Return the messages of `view` in the framework's form. A message that equals one of `plain` becomes the one of
-    `originals` from which that was converted; others are converted by `from_plain`. Among equal originals the newest
-    are used, in their order."""
+    """Return `view` in the framework's form. A message that equals one of `plain` becomes its original (the newest, if
+    several are equal); others are converted by `from_plain`."""
     by_digest = defaultdict[str, list[T]](list)
     for message, original in zip(plain, originals, strict=True):
         by_digest[message_digest(message)].append(original)
@@ -218,6 +216,6 @@ def _converted_back(
 
 def grouped(messages: Sequence[T], kind: Callable[[T], object]) -> list[list[T]]:
     """Return `messages` in groups that become one Anthropic message each, such as all results of parallel calls.
-    Neighbours for which `kind` returns the same true value form a group; others are alone in theirs."""
+    Neighbours of the same `kind` form a group; a message for which `kind` returns a false value stays alone."""
     runs = groupby(messages, kind)
     return [group for key, run in runs for group in ([list(run)] if key else ([message] for message in run))]

@@ -93,8 +93,8 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
         return view
 
     def on_session_start(self, session_id: str, **kwargs: Any) -> None:
-        """Use the session `session_id` from now on. If Hermes gives a conversation another id after a compaction, the
-        session keeps its name."""
+        """Use the stored session `session_id` from now on. After a compaction Hermes gives a conversation another id;
+        this is ignored, so that the stored session stays the same."""
         if kwargs.get("boundary_reason") != "compression":
             self._close()
             self._id = session_id
@@ -110,8 +110,7 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
         self._close()
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
-        """Return the definitions of the tools ``restore_context`` and ``search_context``, by which the agent looks up
-        removed turns."""
+        """Return the definitions of the two tools by which the agent restores and searches removed turns."""
         return [
             {"name": tool["name"], "description": tool["description"], "parameters": tool["input_schema"]}
             for tool in AGENT_TOOLS

@@ -74,8 +74,7 @@ class _Agent:
     """Last of these messages."""
 
     def is_continued_by(self, messages: Sequence[Any]) -> bool:
-        """Return True if `messages` probably begin with those of the newest call. Only the last of these is compared,
-        to save time."""
+        """Return True if `messages` begin with those of the newest call, by its last message alone (to save time)."""
         return 0 < self.message_count <= len(messages) and messages[self.message_count - 1] == self.last_message
 
 
@@ -94,8 +93,8 @@ class ThreadSessions:
     """
 
     def __init__(self, open_session: Callable[[str], Session | None], limit: int = OPEN_SESSIONS) -> None:
-        """Open sessions by the function `open_session`, which takes a name; at most `limit` are open at once. Raise
-        SettingsError if it is not a function."""
+        """Open sessions by `open_session`, a function of a name (else SettingsError); at most `limit` are open at
+        once."""
         self._sessions, self._limit, self._lock = OpenSessions(open_session, limit), limit, threading.Lock()
         self._agents: dict[_Place, _Agent] = {}
         """Agents by the place where they ran last, the one unused for longest first."""
@@ -214,8 +213,7 @@ class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
         return _observed(session, handler(shorter))
 
     async def awrap_model_call(self, request: ModelRequest[Any], handler: AsyncCall) -> ModelResponse[Any]:
-        """Make one call of the model with compacted messages, for an asynchronous agent. The session works in a thread,
-        so that others need not wait."""
+        """Do the same as `wrap_model_call` for an asynchronous agent; the session works in a thread."""
         session, request = self._opened(request)
         if session is None:
             return await handler(request)
@@ -293,7 +291,7 @@ def _through(
     """Return what `act` makes of LangChain's `messages`, as `apply_to_plain` does. System messages in front stay
     unchanged; later ones are part of the conversation."""
     lead = next((at for at, message in enumerate(messages) if not isinstance(message, SystemMessage)), len(messages))
-    # neighbouring results answer parallel calls, and the API wants them in one message
+    # consecutive results answer parallel calls, and the API demands them in one message
     groups = grouped(messages[lead:], lambda message: isinstance(message, ToolMessage))
     view = apply_to_plain(act, groups, _plain, _from_plain)
     return None if view is None else [*messages[:lead], *chain.from_iterable(view)]
@@ -368,8 +366,7 @@ def _blocks(content: str | list[Any]) -> list[Block]:
 
 
 def _block(item: Any) -> Sequence[Block]:
-    """Return an item of a LangChain message's content as blocks; one of an unknown type as an opaque block, which is
-    passed through unchanged."""
+    """Return an item of a LangChain message's content as blocks; one of an unknown type becomes an opaque block."""
     try:
         made = blocks(strip_openai(from_openai(convert_to_openai_messages([HumanMessage([item])])))[0])
     except _NO_SUCH_FORM:

@@ -139,8 +139,8 @@ class _Call:
         return event
 
     def observe(self, output: Sequence[Any], usage: Any) -> None:
-        """Report the provider's token count to the session, and note the ids of the tool calls in the items `output`,
-        by which these tools find the session."""
+        """Report the provider's token count to the session, and note the ids of the tool calls in the items
+        `output`."""
         if self._conversation is not None:
             call_ids = (item.call_id for item in output if getattr(item, "type", "") == "function_call")
             self._conversation.call_ids = frozenset(call_ids)
@@ -161,8 +161,7 @@ class _Call:
 
     def _with(self, act: Callable[[list[Message]], list[Message] | None]) -> dict[str, Any] | None:
         """Convert the request's items to Anthropic messages, call `act` with them, and return the request with the
-        result as items. Return None if there are no messages, if `act` returns None, and after any error, so that the
-        caller sends the request unchanged."""
+        result. Return None without messages, if `act` returns None, and after any error; it is then sent unchanged."""
         try:
             read = read_items(list(map(plain_entry, self._request["input"])))
             view = act(read.messages) if read.messages else None

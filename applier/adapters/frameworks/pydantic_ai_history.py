@@ -130,8 +130,7 @@ def _pieces(message: ModelMessage) -> Iterator[ModelMessage]:
 
 
 def _describe(session: Session, request: ModelRequestContext) -> None:
-    """Report to the session the provider's token count of the last prompt, and the model, system prompt and tools of
-    `request`."""
+    """Report the token count of the last prompt to the session, and model, system prompt and tools of `request`."""
     messages = request.messages
     last = next((m for m in reversed(messages[-2:]) if isinstance(m, ModelResponse)), None)
     if last is not None and last.usage.input_tokens:
@@ -175,8 +174,7 @@ def _plain_of(message: ModelMessage) -> Message:
 
 
 def _is_in_conversation(part: Any) -> bool:
-    """Return False for a system prompt, which is outside the conversation, and for an empty text, which the API
-    refuses; True for all other parts."""
+    """Return False for a system prompt, which is no part of the conversation, and for an empty text."""
     return not isinstance(part, SystemPromptPart) and (
         not isinstance(part, TextPart | UserPromptPart) or bool(part.content)
     )
@@ -211,8 +209,7 @@ _Media = BinaryContent | ImageUrl | DocumentUrl | AudioUrl | VideoUrl | Uploaded
 
 
 def _block(part: Any) -> Block:
-    """Return a part, or a piece of a user prompt, as an Anthropic block. A part of an unknown kind becomes an opaque
-    block, which is passed through unchanged."""
+    """Return a part, or a piece of a user prompt, as an Anthropic block; one of an unknown kind as an opaque block."""
     if isinstance(part, str | TextPart | UserPromptPart | TextContent):
         text = part if isinstance(part, str) else part.content
         return {"type": "text", "text": text} if isinstance(text, str) else _opaque(part)

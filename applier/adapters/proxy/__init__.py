@@ -106,7 +106,7 @@ class ProxyServer(AppServer):
         self.gateway = Gateway(conversations, self.metrics, self._store, people)
         grace_seconds = team.grace_seconds if team else _STOP_SECONDS
         super().__init__(self._app(), _listening(settings.host, settings.port), grace_seconds)
-        load()  # during a first large request it would take seconds, for which others would wait
+        load()  # now, because during a first large request it would delay all other requests for seconds
 
     @property
     def named_url(self) -> str:
@@ -199,8 +199,7 @@ def load() -> None:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on `host` and `port`, marked as TCP because asyncio delays data on others. Raise
-    SettingsError if that fails."""
+    """Return a listening socket, marked as TCP because asyncio delays data on others, or raise SettingsError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         opened = socket.create_server((host, port), family=family, backlog=_BACKLOG)
@@ -208,12 +207,12 @@ def _listening(host: str, port: int) -> socket.socket:
         raise SettingsError(
             f"{host}:{port}: {str(error.strerror).split(' (')[0]}; choose another host or port"
         ) from None
-    return socket.socket(fileno=opened.detach())  # looks up its protocol
+    return socket.socket(fileno=opened.detach())  # a new object, which looks up the protocol (TCP) by itself
 
 
 async def _delete_old(store: SessionStore, bounds: RetentionTable) -> None:
-    """Delete conversations that are older than `bounds` allow, and the oldest if all together are larger, now and every
-    few hours. Without bounds, do nothing."""
+    """Delete old conversations, and the oldest ones of too large a store, now and every few hours, if `bounds` say
+    so."""
     days, megabytes = bounds.older_than_days, bounds.larger_than_megabytes
     older = None if days is None else days * _DAY_SECONDS
     larger = None if megabytes is None else round(megabytes * _MEGABYTE)

@@ -162,8 +162,7 @@ def in_file(path: Path, key: str = "") -> Iterator[None]:
 
 
 def read_team(path: Path) -> TeamSettings:
-    """Read and check a team's file. Raise SettingsError if it cannot be read or a value is wrong; its text names the
-    file, the key and what to do."""
+    """Read and check a team's file, or raise SettingsError with the file, the key in it and what to do."""
     try:
         table = tomllib.loads(path.read_text("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:

@@ -54,8 +54,8 @@ class AnswerKey(NamedTuple):
 
 
 class _AnswerDigests(NamedTuple):
-    """Two digests that identify an answer in a list of messages. Neither includes thinking, which clients may leave
-    out of later requests."""
+    """Two digests that identify an answer in a list of messages, without thinking, which clients may leave out
+    later."""
 
     whole: str
     """Digest of all messages up to the answer."""
@@ -97,8 +97,8 @@ class Conversation:
         self.replaced_digests, self.sent = (list(map(message_digest, messages)) if sent else []), sent
 
     def as_sent(self, messages: Sequence[Any]) -> list[Any]:
-        """Return `messages` with the list that was last sent in place of those that it replaced. If `messages` do not
-        begin with these, return a copy."""
+        """Return `messages` with the list that was last sent in place of the messages that it replaced, if they begin
+        so."""
         count = len(self.replaced_digests)
         is_same = list(map(message_digest, messages[:count])) == self.replaced_digests
         return [*self.sent, *messages[count:]] if count and is_same else list(messages)
@@ -211,8 +211,8 @@ class Conversations:
     def find_open(
         self, messages: Sequence[Any], body: Mapping[str, Any], headers: Mapping[str, str]
     ) -> Conversation | None:
-        """Return the open conversation that `messages` continue, or None, without opening or changing one. `body` and
-        `headers`: those of the request."""
+        """Return the open conversation that a request's `messages` continue, or None, without opening or changing
+        one."""
         answers = list(_answers(messages))
         with self._lock:
             key = self._find(self.scope(body, headers), answers) if answers else None
@@ -288,8 +288,7 @@ class Conversations:
 
 
 def _answers(messages: Sequence[Any]) -> Iterator[_AnswerDigests]:
-    """Yield two digests for each answer of the model in `messages`: of all messages up to it, and of all answers up to
-    it."""
+    """Yield the two digests of each answer of the model in `messages`."""
     whole, alone, is_unique = hashlib.sha256(), hashlib.sha256(), False
     for message in messages:
         content = [block for block in blocks(message) if block.get("type") not in THINKING]

@@ -91,16 +91,15 @@ class Endpoints:
         ]
 
     async def health(self, request: Request) -> Response:
-        """Answer that the proxy is alive. If it serves one user and the request has their token, add why nothing can be
-        compacted, if the store fails."""
+        """Answer that the proxy is alive; to its user, who sends the token, also whether the store fails."""
         if self.settings.team or not has_token(request.headers, self.settings.token):
             return PlainTextResponse("ok\n")
         problem = await anyio.to_thread.run_sync(self.gateway.store_problem)
         return PlainTextResponse(f"ok, but nothing is compacted: {problem}\n" if problem else "ok\n")
 
     async def ready(self, _request: Request) -> Response:
-        """Answer whether the store and the providers can be reached: ``{"ready": true, "store": "ok", …}``, with status
-        503 if one cannot."""
+        """Answer whether store and providers can be reached: ``{"ready": true, "store": "ok", …}``; status 503 if
+        not."""
         async with self._check_lock:
             if time.monotonic() - self._checked_at >= _REPEAT_SECONDS:
                 self._parts, self._checked_at = await self._check_parts(), time.monotonic()
@@ -109,8 +108,7 @@ class Endpoints:
         return JSONResponse({"ready": ready, **parts}, status_code=200 if ready else 503)
 
     async def _check_parts(self) -> dict[str, str]:
-        """Return the state of the store and of each provider: ``ok`` or a fault. The reason of a fault is only logged,
-        because anybody may read this answer."""
+        """Return the state of store and providers: ``ok`` or a fault. Its reason is only logged, as anybody may ask."""
         problem = await anyio.to_thread.run_sync(self.gateway.store_problem)
         parts = {"store": "cannot be used" if problem else "ok"}
         urls = self.settings.upstreams
@@ -157,8 +155,7 @@ class Endpoints:
         return await self._pass(request, destination, proxied.raw, proxied)
 
     async def _charged(self, body: RawBody) -> AsyncIterator[bytes]:
-        """Yield the chunks of `body`, which the proxy does not read (such as a batch); then charge the person for its
-        size."""
+        """Yield the chunks of `body`, which the proxy does not read (a batch); then charge the person for its size."""
         size = 0
         async for chunk in join(body) if isinstance(body, bytes) else body:
             size += len(chunk)
@@ -190,7 +187,7 @@ class Endpoints:
                     upstream = await self._send(request, destination, shorter, is_read=True)
         except httpx.TimeoutException:
             raise RefusedError(504, "timeout_error", f"{destination.place} did not answer in time") from None
-        except httpx.InvalidURL as error:  # the upstream's address was checked
+        except httpx.InvalidURL as error:  # the client's path is wrong, as the upstream's address was checked
             raise RefusedError(400, "invalid_request_error", f"this path cannot be asked for: {error}") from None
         except httpx.HTTPError as error:
             problem = f"{destination.place} cannot be reached ({type(error).__name__})"
@@ -206,7 +203,7 @@ class Endpoints:
         removed = _connection_headers(request.headers.raw) | _PROXY_HEADERS
         if is_read:
             removed |= {b"accept-encoding", b"content-encoding"}
-        if not isinstance(body, bytes):  # it passes as it arrives, with the length that the client announced
+        if not isinstance(body, bytes):  # a body that is passed on in chunks has the length that the client announced
             removed -= {b"content-length"}
         headers = [pair for pair in request.headers.raw if pair[0].lower() not in removed]
         headers += [(b"accept-encoding", b"identity")] if is_read else []
@@ -267,8 +264,7 @@ class _StreamedAnswer(StreamingResponse):
 
 
 def _connection_headers(headers: Sequence[tuple[bytes, bytes]]) -> frozenset[bytes]:
-    """Return the names of headers that belong to one connection and are not passed on, including those that `headers`
-    itself names in ``connection``."""
+    """Return the names of headers that belong to one connection, including those that ``connection`` names."""
     named = b",".join(value for name, value in headers if name.lower() == b"connection").lower().split(b",")
     return _CONNECTION_HEADERS | {name.strip() for name in named} - {_LENGTH}
 

@@ -106,8 +106,8 @@ class _SpentKey(NamedTuple):
 
 
 class People:
-    """People who may use a team's proxy: finds the owner of a token, and counts what each person spends of the daily
-    quota. May be used from several threads."""
+    """People of a team with tokens and daily quotas: finds a token's owner, and counts what each spends.
+    Thread-safe."""
 
     def __init__(
         self, store: SessionStore, limit_of: Callable[[str], LimitTable], now: Callable[[], float] = time.time
@@ -131,7 +131,7 @@ class People:
         """Return the name of the person with this `token`; empty if no valid token is like it."""
         self._refresh()
         digest_to_find, name = _digest(token), ""
-        for person, digest in self._digests.items():  # always all of them, so that the time it takes reveals nothing
+        for person, digest in self._digests.items():  # always compare all, so that the time taken reveals nothing
             name = person if hmac.compare_digest(digest, digest_to_find) else name
         return name
 
@@ -151,8 +151,7 @@ class People:
         return {unit: self._spent[key] + self._spent_elsewhere[key] for unit, key in keys.items()}
 
     def spend(self, person: str, tokens: int, dollars: float) -> None:
-        """Add `tokens` and `dollars` to what `person` spent today. Write the sum to the store, but not within five
-        seconds after a failure of it."""
+        """Add to what `person` spent today, and write the sum to the store unless that failed seconds ago."""
         day = self._today()
         with self._lock:
             for unit, amount in (("tokens", tokens), ("dollars", dollars)):
@@ -231,7 +230,7 @@ class Entrance:
             await self.app(scope, receive, send)
             return
         scope, started = self._with_api_path(scope), time.perf_counter()
-        status = 499  # the client left without an answer
+        status = 499  # as logged if the client disconnects before the answer
 
         async def send_and_note(message: Message) -> None:
             """Send a part of the answer; note its status and the time to its first byte."""

@@ -96,9 +96,8 @@ class Gateway:
     def __init__(
         self, conversations: Conversations, metrics: Metrics, store: SessionStore, people: People | None = None
     ) -> None:
-        """Prepare requests by the sessions of `conversations`, and count in `metrics`. `store` keeps the records of
-        compactions that were answered in words. `people` charges each person for their requests; None if people have no
-        tokens."""
+        """Prepare requests by the sessions of `conversations`, and count in `metrics`. `store`: for the records of
+        compactions that were answered in words. `people`: charged for their requests; None if they have no tokens."""
         self.conversations, self.metrics, self._store, self.people = conversations, metrics, store, people
         self._planned: deque[Planned] = deque(maxlen=_MOST_PLANNED)
         self.waits: deque[float] = deque(maxlen=_MOST_PLANNED)
@@ -211,7 +210,7 @@ class Gateway:
         answer = reply(ask, body, record, short_digest(session.session_id + write(record).decode()))
         if ask == "words":
             name = _record_name(short_digest(self.conversations.scope(body, proxied.headers)), answer.words_digest)
-            stored = {**record, "history": session.state.history_key}  # so that it is forgotten with the history
+            stored = {**record, "history": session.state.history_key}  # named so that it is deleted with the history
             self._store.use(lambda store: store.set_state(name, stored))
         self.metrics.add("requests", kind="answered")
         return replace(proxied, reply=answer)
@@ -242,15 +241,15 @@ class Gateway:
         return None
 
     def observe(self, proxied: ProxiedRequest, answer: bytes, *, is_stream: bool) -> None:
-        """Report the provider's `answer` to the session, and count and charge its tokens. `is_stream`: True if the
-        answer is a stream of events."""
+        """Report the provider's `answer`, a stream of events if `is_stream`, to the session; count and charge its
+        tokens."""
         conversation, read = proxied.conversation, read_answer(proxied.wire, answer, is_stream=is_stream)
         for part in read.parts:
             with self._errors_logged():
                 if conversation is not None:
                     conversation.session.observe(part)
         with self._errors_logged():
-            # a stream has about an event for each token
+            # estimate: a stream has about one event for each token
             estimate = answer.count(b"data:") if is_stream else len(answer) // _BYTES_PER_TOKEN
             self._count(proxied, read.parts, estimate)
             if conversation is not None:

@@ -36,8 +36,7 @@ from planner.proposal import PlanRequest, Proposal
 from planner.reading.messages import Message, blocks, readable_text, to_json
 
 CompactionAsk = Literal["", "trigger", "words", "window"]
-"""Way in which a request asks for a compaction. Empty: not at all. ``trigger``: by an item. ``words``: in words.
-``window``: by its endpoint."""
+"""Way in which a request asks for a compaction: not at all, by an item, in words, or by the path of its endpoint."""
 Data = dict[str, Any]
 _TRIGGER, _ITEM = "compaction_trigger", "compaction"
 _CONTENT_START = "compactor.1."
@@ -111,8 +110,8 @@ def _may_be_from_proxy(item: Any) -> bool:
 
 
 def _record_of(item: Data, record_of: Callable[[str], Data | None]) -> Data | None:
-    """Return the record of the compaction that `item` contains, or, if it is an answer in words, finds by its digest;
-    None if there is none."""
+    """Return the record in the compaction item `item`, or, if it is an answer in words, that of their digest, if
+    any."""
     if _is_from_proxy(item):
         return _unpacked(item["encrypted_content"])
     return record_of(_digest(readable_text(item["content"]).partition("\n")[2]))
@@ -151,8 +150,7 @@ def _packed(record: Data) -> str:
 
 
 def _unpacked(text: str) -> Data | None:
-    """Return the record in `text`, the content of a proxy's compaction item; None if it is damaged or exceeds the
-    limits of a request's body."""
+    """Return the record in the content of a proxy's compaction item; None if it is damaged or too large."""
     try:
         packed = base64.b64decode(text[len(_CONTENT_START) :], validate=True)
         record = parse(zlib.decompressobj().decompress(packed, MAX_DECODED_BYTES))
@@ -168,7 +166,7 @@ class Reply(NamedTuple):
     content: bytes
     media_type: str
     words_digest: str
-    """Digest of an answer in words; of an empty text for an answer in another form."""
+    """Digest of an answer in words, by which its record is stored; digest of an empty text for an answer by an item."""
 
 
 def reply(ask: CompactionAsk, body: Data, record: Data, number: str) -> Reply:
@@ -205,8 +203,7 @@ _NO_USAGE = {
 
 
 def _events(answer: Data, item: Data, text: str) -> Iterator[Data]:
-    """Yield the events of a streamed `answer` with the output `item`. Its `text` comes in pieces, numbered by their
-    position in the text."""
+    """Yield the events of a streamed `answer` with the output `item`, whose `text` comes in numbered pieces."""
     started = {**answer, "status": "in_progress", "output": [], "usage": None}
     yield {"type": "response.created", "sequence_number": 0, "response": started}
     yield {"type": "response.output_item.added", "sequence_number": 1, "output_index": 0, "item": item}
@@ -290,7 +287,7 @@ class ResponsesPlanner:
         is_cached = self._cached_at is not None and is_warm(time.monotonic() - self._cached_at)
         fork_tokens = request.analysis.tokens if is_cached and self.model in ("", model) else 0
         planner = RelayedPlanner(answers, self.model or model, model, fork_tokens)
-        while True:  # each round answers the questions of the one before; an answer ends the loop or asks the next ones
+        while True:  # plan with the answers so far; if questions are left, ask them and plan again
             try:
                 return planner.propose(request)
             except Unanswered as unanswered:
@@ -321,8 +318,7 @@ def _answer(base: LatestRequest, question: RelayedQuestion, deadline: float) -> 
 
 
 def _read(lines: Iterable[str], deadline: float) -> RelayedAnswer:
-    """Return the text and the token counts of a streamed answer from its `lines`. Return a failure if it arrives after
-    the `deadline` or is too long."""
+    """Return text and token counts of a streamed answer; a failure if it is too long or later than the `deadline`."""
     pieces, size = list[str](), 0
     for line in lines:
         size += len(line)

@@ -177,9 +177,8 @@ class RefusedError(Exception):
         *,
         closes: bool = False,
     ) -> None:
-        """Store the parts of the answer: its HTTP status, and the error's type in the Messages API (`kind`), text and
-        code. `retry_after_seconds`: value of the header ``retry-after``; 0 for an answer without it. `closes`: True to
-        close the connection after the answer."""
+        """Store the parts of the answer: HTTP status, and the error's type in the Messages API (`kind`), text and code.
+        `retry_after_seconds`: header ``retry-after``; 0 for none. `closes`: True to close the connection afterwards."""
         super().__init__(message)
         self._status, self._kind, self._message = status, kind, f"compactor proxy: {message}"
         self._seconds, self._code, self._closes = retry_after_seconds, code, closes
@@ -194,7 +193,7 @@ class RefusedError(Exception):
             if self._seconds and path.endswith("/responses"):
                 kind, fields = _CODEX_LIMIT, {**fields, "resets_at": round(time.time()) + self._seconds}
             content = {"error": {"type": kind, **fields, "param": None, "code": code}}
-        # a repetition would get the same answer; the SDKs of both providers obey this header
+        # a retry would get the same answer; the SDKs of both providers obey this header
         final = {"x-should-retry": "false"} if self._status in _OPENAI_CODES else {}
         waiting = {"retry-after": str(self._seconds)} if self._seconds else {}
         closing = {"connection": "close"} if self._closes else {}

@@ -23,9 +23,8 @@ from planner.reading.messages import field_of, json_pieces, to_json
 MAX_BODY_BYTES = 64 * 2**20
 """Largest body kept in memory: twice the limit of the Messages API, since a larger history is compacted, too."""
 MAX_DECODED_BYTES, MAX_DECODED_LINES = 6 * 2**20, 150_000
-"""Largest size after decoding, in bytes, and largest number of lines of a compressed body. A million tokens of code
-have 5 MB and 120,000 lines. While a session works on a body, each byte takes up to 20 bytes of memory, and each line
-700."""
+"""Largest size after decoding, in bytes, and number of lines of a compressed body. A million tokens of code have 5 MB
+and 120,000 lines. In a session, each byte takes up to 20 bytes of memory, and each line 700."""
 MAX_TEXT_CHARACTERS, MAX_LINES = 16 * 2**20, 400_000
 """Largest text, in characters without media, and largest number of lines of any body: four million tokens. They take
 300 MB of memory at most, like a compressed body."""
@@ -52,8 +51,7 @@ Body = dict[str, Any]
 
 
 async def collect(body: RawBody) -> RawBody:
-    """Read `body` into memory and return it as bytes. If it is larger than MAX_BODY_BYTES, stop reading and return it
-    as chunks."""
+    """Return `body` as bytes; as chunks, without reading it to its end, if it is larger than MAX_BODY_BYTES."""
     if isinstance(body, bytes):
         return body
     start = bytearray()
@@ -146,8 +144,7 @@ _CHANGED_PREFIX = ("prefix_mismatch", "prefix_binding_mismatch")
 
 
 class _Messages:
-    """Anthropic's Messages API: where its requests and answers contain what a session needs. The docstrings apply to
-    the methods of all APIs."""
+    """Anthropic's Messages API. The docstrings apply to the methods of all APIs."""
 
     def messages(self, body: Body) -> list[Any] | None:
         """Return the conversation in the request `body` as Anthropic messages; None if it must not be compacted, such
@@ -173,7 +170,7 @@ class _Messages:
         part, usage = event.get(field) if field else None, event.get("usage")
         if not isinstance(part, Mapping):
             return None
-        # the last event repeats the other counts of the first, which would be added up
+        # the last event repeats the other counts of the first event, which must not be added up
         new = {name: usage[name] for name in _FINAL_USAGE if usage.get(name)} if isinstance(usage, Mapping) else {}
         return {**part, "usage": new} if new else part
 
@@ -229,8 +226,7 @@ class _Responses:
         return {**body, "input": to_items(self.read(body), messages)}
 
     def request(self, body: Body) -> dict[str, Any]:
-        """Return model, system prompt, tools and limits of the request, as arguments of `Session.set_request`. Tools
-        and instructions may be items too."""
+        """Return model, system prompt, tools and limits of the request, as arguments of `Session.set_request`."""
         fixed = [fixed.item for fixed in self.read(body).fixed]
         groups = [body.get("tools") or (), *(item.get("tools") or () for item in fixed)]
         tools = [tool for group in groups for tool in group if isinstance(tool, dict)]
@@ -239,8 +235,7 @@ class _Responses:
         return {**fields, "system": "\n".join(filter(None, texts)) or None, "tools": tools}
 
     def observed(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the token counts of an answer, under Anthropic's names, and its reason to stop; None if `event`
-        contains neither."""
+        """Return token counts under Anthropic's names, and the reason to stop; None if `event` contains neither."""
         answer = event.get("response") if str(event.get("type")).startswith("response.") else event
         if field_of(field_of(answer, "error"), "code") == "context_length_exceeded":
             return {"stop_reason": WINDOW_EXCEEDED}
@@ -281,7 +276,7 @@ def read_answer(wire: Wire, answer: bytes, *, is_stream: bool) -> ReadAnswer:
     `is_stream`. Damaged events are left out; an answer larger than MAX_READ_BYTES is not read."""
     events = list(_events(answer, is_stream=is_stream)) if len(answer) <= MAX_READ_BYTES else []
     parts = [part for event in events if (part := wire.observed(event)) is not None]
-    return ReadAnswer(parts, max(map(_removed_reasoning, events), default=0))  # a later event may repeat them
+    return ReadAnswer(parts, max(map(_removed_reasoning, events), default=0))  # not the sum: events repeat it
 
 
 def _events(answer: bytes, *, is_stream: bool) -> Iterator[Body]:
@@ -295,8 +290,7 @@ def _events(answer: bytes, *, is_stream: bool) -> Iterator[Body]:
 
 
 def _removed_reasoning(event: Body) -> int:
-    """Count the reasoning items that were hidden from the model because messages before were changed, by `event`, an
-    event or a whole answer of the provider."""
+    """Count the reasoning items that, by this report of the provider, were hidden because earlier messages changed."""
     holders = (event, *(event.get(name) for name in ("response", "message", "delta")))
     reports = (field_of(holder, "input_transformations") for holder in holders)
     entries = next((report for report in reports if isinstance(report, list)), [])

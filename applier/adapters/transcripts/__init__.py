@@ -70,7 +70,7 @@ def read_transcript(
             return form.read(document, part)
     if document.damage:
         raise document.damage[0]
-    if isinstance(document.value, dict):  # then it has ``messages``
+    if isinstance(document.value, dict):  # an object with ``messages``, as another would count as a log of one line
         type_name = type(document.value["messages"]).__name__
         raise TranscriptError(f"{document.name}, messages: expected a list of messages, found {type_name}")
     wanted = " or ".join([", ".join(form.title for form in FORMATS[:-1]), FORMATS[-1].title])
@@ -110,7 +110,7 @@ def write_transcript(messages: Sequence[object], like: Transcript, *, session_id
         TranscriptError: An item of `messages` is not a message. The text names its index.
     """
     plain = [plain_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
-    if like.client is not None:  # the client adds the user's next words, before which each call needs a result
+    if like.client is not None:  # the client will add the user's words, and the API demands results before them
         plain = answer_calls(plain)
     form = next(form for form in FORMATS if form.name == like.format.removesuffix("_jsonl"))
     return form.write(plain, like, session_id)

@@ -50,8 +50,7 @@ class _ClaudeCode:
         )
 
     def read(self, document: Document, part: int | None) -> Transcript:
-        """Return the conversation of the current branch, from all lines that the model saw. What is left out is
-        reported in the warnings."""
+        """Return the conversation of the session's current branch; what is left out is reported in the warnings."""
         assembly = Assembly(document)
         lines = _active_branch(list(_lines(document, assembly)), assembly)
         errors = [line.number for line in lines if line.is_api_error]
@@ -88,7 +87,7 @@ class _ClaudeCode:
 
     def log_folder(self, working_folder: str, now: datetime, environment: Mapping[str, str]) -> Path:  # noqa: ARG002
         """Return the folder of the project's logs, which is named after the path of the working folder."""
-        # a log without a working folder goes to the project that we are in
+        # a log without a working folder goes to the project of the current folder
         return _projects(environment) / _NO_NAME.sub("-", working_folder or os.getcwd())
 
     def logs(self, working_folder: str, environment: Mapping[str, str]) -> Iterator[Path]:
@@ -231,11 +230,11 @@ def _active_branch(lines: Sequence[_LogLine], assembly: Assembly) -> list[_LogLi
         assembly.warn(subagents, "conversations of subagents, not read")
     else:
         main = list(lines)
-    unique: dict[str, _LogLine] = {}  # a resumed session repeats lines
+    unique: dict[str, _LogLine] = {}  # lines by uuid, as the log of a resumed session repeats lines
     for line in main:
         unique.setdefault(line.uuid or str(line.number), line)
     parents = _parents(unique.values(), assembly)
-    ordered: dict[int, _LogLine] = {}  # each line after its parent
+    ordered: dict[int, _LogLine] = {}  # lines by number, each after its parent
     for line in unique.values():
         ordered.update(reversed(_chain(line, parents, ordered).items()))
     newest = next((line for line in reversed(ordered.values()) if line.has_content and line.uuid), None)
@@ -318,8 +317,7 @@ def _attached(attachment: dict[str, Any], rendered: Sequence[Any] | None) -> tup
 
 
 def _text(value: object) -> str:
-    """Return the text in `value`, a field of an attachment, which may be a text, a list of texts or an object for a
-    file; empty for other values."""
+    """Return the text in an attachment's field `value`: a text, a list of texts or an object for a file; else empty."""
     if isinstance(value, dict):
         return _text(value.get("file") or value.get("content"))
     if isinstance(value, list):
@@ -338,8 +336,7 @@ def _unchanged_lines(boundary: _LogLine, lines: Sequence[_LogLine]) -> frozenset
 
 
 def _add(assembly: Assembly, line: _LogLine) -> bool:
-    """Add the content of `line` to the conversation in `assembly`. Return False for an attachment or system line
-    without text, which adds nothing."""
+    """Add the content of `line` to `assembly`; return False for an attachment or system line without text."""
     content: str | list[Block]
     if line.message is None:
         content, from_host = _attached(line.attachment, line.rendered) if line.attachment else (str(line.content), True)
@@ -366,7 +363,7 @@ def _session_lines(messages: Sequence[Message], origins: Origins) -> Iterator[Lo
     its lines under new ids; others get new lines."""
     newest: LogLine = next((line for line in reversed(list(origins.log.values())) if "cwd" in line), {})
     envelope, session = {key: newest[key] for key in _ENVELOPE if key in newest}, origins.session_id
-    # the client takes the newest usage for the size of its context; that of the old log would make it compact at once
+    # the client takes the newest token counts for its context's size; the old ones would make it compact at once
     usage = {"input_tokens": TokenCounter().messages(messages), "output_tokens": 0}
     usage |= {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
     renamed: dict[str, str] = {}  # new id of each line by its old one

@@ -56,7 +56,7 @@ class _Codex:
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:
         """Return the log of a new session with `messages`, which Codex can resume and show."""
-        # versions from 0.145 on want a number on each line of a rollout that they wrote
+        # Codex from 0.145 on expects a number on each line
         origins = Origins(messages, like, session_id)
         lines = (*_head(like, origins), *_shown(origins), *_items(messages, origins))
         return "".join(json_text({**line, "ordinal": number}) for number, line in enumerate(lines))
@@ -76,8 +76,7 @@ class _Codex:
                 yield path
 
     def finds(self, place: Path, in_place: Path) -> bool:
-        """Return True if `place` is anywhere below Codex's folder of sessions, where it searches for the id in the name
-        of the log."""
+        """Return True if `place` is below Codex's folder of sessions, where it searches for the id in a log's name."""
         has_id = place.name.startswith("rollout-") and place.stem[-36:] == in_place.stem[-36:]
         return has_id and Path(os.path.realpath(place)).is_relative_to(os.path.realpath(in_place.parents[3]))
 
@@ -125,8 +124,7 @@ class _Rollout:
             raise malformed(error, place) from None
 
     def _read_payload(self, kind: object, data: dict[str, Any], number: int) -> None:
-        """Read the payload `data` of a log line according to the line's type `kind`. Types that the model never saw are
-        ignored."""
+        """Read the payload `data` of a log line of the type `kind`. Types that the model never saw are ignored."""
         if kind == "session_meta":
             base = data.get("base_instructions") or data.get("instructions")
             text = base.get("text") if isinstance(base, dict) else base

@@ -166,8 +166,7 @@ def _whole_records(line: str) -> list[Any]:
 
 
 def document_of(value: Any, name: str, path: str | None = None) -> Document:
-    """Return a `Document` for a `value` that is parsed already. An object without ``messages`` counts as a line of a
-    log, so as JSONL of one line."""
+    """Return a `Document` for a parsed `value`. An object without ``messages`` counts as one line of a log (JSONL)."""
     if isinstance(value, Mapping) and "messages" not in value:
         return Document(name, path, [value], ((1, value),))
     return Document(name, path, value)

@@ -176,8 +176,8 @@ def _messages(holder: Data, role: str, *keys: str) -> list[Any]:
 
 
 def _runs(value: Any) -> list[EntryList]:
-    """Return the conversation of each run in a file of LangSmith: its inputs, then its outputs. If the outputs begin
-    with the inputs, these appear only once."""
+    """Return the conversation of each run in a file of LangSmith: its inputs, then those outputs that do not repeat
+    them."""
     runs: list[EntryList] = []
     for run in (run for run in dicts(value) if "run_type" in run):
         inputs, outputs = (run.get(side) or {} for side in ("inputs", "outputs"))
@@ -191,8 +191,7 @@ def _runs(value: Any) -> list[EntryList]:
 
 
 def _run_entry(entry: Data) -> Spoken:
-    """Yield the content of a message in a LangSmith run, which may have the form of LangChain, the Responses API,
-    Gemini or chat messages."""
+    """Yield the content of a message in a LangSmith run, in the form of any library that LangSmith records."""
     forms = ((_is_langchain, _langchain), (_is_item, _response_item), (_is_content, _gemini))
     convert = next((convert for has_form, convert in forms if has_form(entry)), None)
     return convert(entry) if convert else _chat(entry.get("role") or "assistant", entry)
@@ -292,8 +291,8 @@ def _openhands_event(entry: Data) -> Spoken:
 
 
 def _opencode(entry: Data) -> Spoken:
-    """Yield the content of an OpenCode message. It may contain several steps, each one answer of the model: yield its
-    texts and tool calls, then their results."""
+    """Yield the content of an OpenCode message: for each answer of the model in it, texts and tool calls, then
+    results."""
     role, results = entry["info"]["role"], list[Block]()
     for part in [*entry["parts"], {"type": "step-start"}]:
         kind, state = part["type"], part.get("state") or {}
@@ -339,7 +338,7 @@ def _pi_sessions(value: Any) -> list[EntryList]:
     lines = dicts(value)
     types = [line.get("type") for line in lines]
     head = next((line for line, kind in zip(lines, types, strict=True) if kind in ("session", "message")), {})
-    if "cwd" not in head or "message" not in types:  # a title may come before the head
+    if "cwd" not in head or "message" not in types:  # a line with the title may come before the head
         return []
     by_id = {str(line["id"]): line for line in lines if "id" in line}
     branch, line = list[Data](), lines[-1] if "parentId" in lines[-1] else None

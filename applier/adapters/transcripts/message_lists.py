@@ -55,8 +55,7 @@ class MessageList:
     name: str
     title: str
     messages: Callable[[Sequence[Any], Sequence[str]], Iterator[NumberedMessage]]
-    """Function that converts entries to Anthropic messages. Its second argument is the place of each entry in the file,
-    for errors."""
+    """Function that converts entries, with the place of each in the file (for errors), to Anthropic messages."""
     conversations: Callable[[Any], list[EntryList]] | None = None
     """Function that finds the lists in the JSON value of a file; None for a format that can also be written."""
     recognises: Callable[[Sequence[Any], Data], bool | None] = lambda _entries, _container: True
@@ -126,7 +125,7 @@ class MessageList:
             return [
                 _Conversation(whole, (), found.container, found.entries) for found in self.conversations(document.value)
             ]
-        except (AttributeError, KeyError, TypeError, ValueError):  # only looks like one of its files
+        except (AttributeError, KeyError, TypeError, ValueError):  # the file only looks as if it had this format
             return []
 
 
@@ -257,8 +256,8 @@ def paired(
 
 
 class _Entries(Pairing):
-    """Builder of a conversation from entries. It gives each tool call a valid and unique id, as files may repeat ids or
-    have none."""
+    """Builder of a conversation that gives each tool call a valid and unique id, as files may repeat ids or lack
+    them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -287,8 +286,7 @@ class _Entries(Pairing):
             self.take(number, "user", {"type": "text", "text": marked_as_host(block["text"])})
 
     def _add_call(self, number: int, block: Block) -> None:
-        """Add a tool call under a valid and unique id. Ignore it if it repeats a call that still has no result, as some
-        files do."""
+        """Add a tool call under a valid and unique id, unless it repeats a call that still has no result."""
         key = str(block.get("id") or f"call_{len(self._ids) + 1}")
         if key not in self._open:
             new_id = _NOT_IN_IDS.sub("_", key)
@@ -321,8 +319,7 @@ def as_blocks(content: Any) -> list[Block]:
 
 
 def images(part: Any) -> list[Any]:
-    """Split a part with several images, as OpenHands writes it, into one part for each; return any other part alone in
-    a list."""
+    """Split a part with several images, as OpenHands writes it, into one part for each; else return it in a list."""
     urls = part.get("image_urls") if isinstance(part, dict) else None
     return [{"type": "image", "url": url} for url in urls] if isinstance(urls, list) else [part]
 
@@ -356,8 +353,8 @@ def _medium(part: Data, kind: str) -> Block:
 
 
 def called(key: Any, name: Any, arguments: Any) -> Block:
-    """Return the ``tool_use`` block for a call of the tool `name`. `key`: the id of the call, or None; `arguments`: an
-    object, or its JSON text."""
+    """Return the ``tool_use`` block for a call with the id `key` (or None) and `arguments` as an object or JSON
+    text."""
     value = arguments_as_object(arguments) if isinstance(arguments, str) else arguments or {}
     return {"type": "tool_use", "id": key, "name": str(name), "input": value}
 
@@ -388,8 +385,8 @@ def lists(is_entry: Callable[[Data], bool], *keys: str) -> Callable[[Any], list[
 
 
 def with_system(holder: Data) -> Data:
-    """Return `holder`, the object around a list of entries, with its system prompt as blocks under ``system``, whatever
-    key it is under in the file."""
+    """Return the object around a list of entries with its system prompt, whatever its key, as blocks under
+    ``system``."""
     keys = ("system", "instructions", "systemInstruction", "system_instruction")
     system = next((holder[key] for key in keys if holder.get(key)), None)
     parts = system.get("parts", system) if isinstance(system, dict) else system
@@ -399,6 +396,5 @@ def with_system(holder: Data) -> Data:
 def read_only(
     name: str, title: str, conversations: Callable[[Any], list[EntryList]], convert: Callable[[Data], Spoken]
 ) -> MessageList:
-    """Return a file format that can be read but not written. `name`, `title` and `conversations` are the fields of
-    `MessageList`; `convert` reads one entry."""
+    """Return a file format that can only be read. `convert` reads one entry; the others are fields of `MessageList`."""
     return MessageList(name, title, partial(paired, convert), conversations=conversations)

@@ -28,8 +28,7 @@ _ONLY_ANTHROPIC = frozenset(
 )
 """Types of content blocks that only Anthropic's messages have."""
 REMAINDER = "openai"
-"""Additional key of a message or block for data without a place in Anthropic's format. The API refuses this key, so it
-is removed before sending."""
+"""Additional key for data that Anthropic's format lacks. The API refuses it, so it is removed before sending."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,8 @@ class _Converter:
     """Function that converts back; returns None for what OpenAI's form cannot express (thinking)."""
 
     def to_anthropic(self, original: Data) -> Data:
-        """Return `original`, which has OpenAI's form, in Anthropic's form with the remainder. If the two forms are
-        equal, return the same object."""
+        """Return `original` in Anthropic's form, with the data that restores it; the same object if both forms are
+        equal."""
         converted = self.convert(original)
         plain = self.revert(converted) or {}
         if converted == original == plain:
@@ -102,8 +101,7 @@ class NumberedMessage(NamedTuple):
 
 
 def chat_messages(entries: Sequence[object], places: Sequence[str]) -> Iterator[NumberedMessage]:
-    """Yield OpenAI's `entries` as Anthropic messages; consecutive tool messages become one. `places`: the place of each
-    entry in its file, for errors."""
+    """Yield OpenAI's `entries` as Anthropic messages. `places`: the place of each entry in its file, for errors."""
     converted = starmap(NumberedMessage, enumerate(map(_converted, entries, places)))
     for is_message, group in groupby(converted, key=lambda numbered: "role" in numbered.message):
         run = list(group)
@@ -121,8 +119,8 @@ def plain_entry(entry: Any) -> Any:
 
 
 def _converted(entry: object, place: str) -> Message | Block:
-    """Return OpenAI's message `entry` as an Anthropic message, or as a ``tool_result`` block if it is a tool's. Errors
-    begin with `place`."""
+    """Return OpenAI's message as an Anthropic message, a tool's as a ``tool_result`` block. Errors begin with
+    `place`."""
     message = plain_entry(entry)
     if not isinstance(message, dict):
         raise TranscriptError(f"{place}: expected a message as a dict, found {type(entry).__name__}")
@@ -185,8 +183,7 @@ def strip_openai(messages: Sequence[Message]) -> list[Message]:
 
 
 def _without_remainder(data: Data) -> Data:
-    """Return `data`, a message or a block, without the additional key in it and in its blocks; the same object if
-    nothing has the key."""
+    """Return a message or block without the additional key in it and its blocks; the same object if none has it."""
     inner = data.get("content")
     if isinstance(inner, list):
         bare = [_without_remainder(block) if isinstance(block, dict) else block for block in inner]
@@ -233,8 +230,7 @@ def _anthropic_assistant(message: Data) -> Message:
 
 
 def _openai_assistant(message: Message) -> Data:
-    """Return an assistant message in OpenAI's form: calls move to ``tool_calls``, and a single text is not put into a
-    list."""
+    """Return an assistant message in OpenAI's form: calls under ``tool_calls``, and a single text as plain content."""
     content = message["content"]
     if isinstance(content, str):
         return {"role": "assistant", "content": content}
@@ -303,8 +299,7 @@ def url_of(source: Mapping[str, Any]) -> Any:
 
 
 def _openai_part(block: Block) -> Data | None:
-    """Return `block` as a part of an OpenAI message's content: None for thinking, the same object if it has no
-    counterpart there."""
+    """Return `block` as a part of OpenAI's content: None for thinking, itself if it has no counterpart there."""
     kind, source = block["type"], block.get("source")
     if kind in THINKING:
         return None

@@ -92,8 +92,7 @@ def item_block(item: Item) -> Block:
 
 
 def _typed_input(item: Item) -> dict[str, Any]:
-    """Return the input of a call of a tool that OpenAI defines, with the argument names that other clients' tools use:
-    ``{"command": "ls"}``."""
+    """Return the input of a call of a tool that OpenAI defines, in the form of other clients: ``{"command": "ls"}``."""
     fields = item.model_dump(exclude_unset=True, exclude=set(_NO_INPUT))
     commands = (item.action or {}).get("commands")
     if item.type == "shell_call" and isinstance(commands, list):
@@ -118,8 +117,8 @@ def _script_call(script: str) -> tuple[str, dict[str, Any]] | None:
 
 
 def _result(item: Item) -> Block:
-    """Return the tool result in `item` as a block, with ``is_error`` if the item reports a failure. Exit codes of the
-    commands in a script become text."""
+    """Return the tool result in `item` as a block. Its exit codes become text; ``is_error`` marks a reported
+    failure."""
     output = item.output
     failed = isinstance(output, dict) and output.get("success") is False
     failed = failed or (item.model_extra or {}).get("status") == "failed"
@@ -183,8 +182,7 @@ def part_block(part: dict[str, Any]) -> Block:
 
 
 def _document(part: dict[str, Any]) -> Block:
-    """Return a file in an item's content as a document block with its data, URL or id; an equal copy of `part` if it
-    has none of these."""
+    """Return a file in an item's content as a document block; an equal copy of `part` if it has no data, URL or id."""
     title = {"title": part["filename"]} if isinstance(part.get("filename"), str) else {}
     if isinstance(part.get("file_data"), str):
         block = block_of_part({"type": "file", "file": {key: value for key, value in part.items() if key != "type"}})
@@ -205,8 +203,8 @@ def _shell_text(chunk: dict[str, Any]) -> str:
 
 Data = dict[str, Any]
 VIEW = "compactor_view"
-"""Type of this project's own item, which never leaves the proxy: its ``messages`` are the Anthropic messages of a
-compacted conversation."""
+"""Type of the proxy's own item, which it never sends: it contains the Anthropic messages of a compacted
+conversation."""
 _SERVER_CALLS = frozenset(
     {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"}
 )
@@ -229,8 +227,7 @@ _NO_PARTS = frozenset({_ITEM, OPAQUE, "tool_use", "tool_result", *THINKING})
 
 
 class FixedItem(NamedTuple):
-    """Item that is sent unchanged and takes no part in a compaction, with its place. It defines tools or settings, or a
-    provider's own compaction replaces it."""
+    """Item that is sent unchanged and never compacted: it defines tools or settings, or a provider compacted it."""
 
     messages_before: int
     """Number of messages of the conversation before the item."""
@@ -414,8 +411,8 @@ def _function_item(block: Block) -> Data:
 
 
 def _common_tail(old: Sequence[Message], new: Sequence[Message]) -> int:
-    """Count the messages at the end that both lists share. Messages with the same tool calls or results count as shared
-    even if their content was edited."""
+    """Count the messages at the end that both lists share; edited ones with the same tool calls or results count
+    too."""
     count = 0
     for before, after in zip(reversed(old), reversed(new), strict=False):
         is_same = before == after or (
@@ -478,8 +475,7 @@ def _item(bare: Block, remainder: Data) -> Data | None:
 
 
 def _message(role: str, parts: Sequence[_MessagePart]) -> Data:
-    """Return the message item with `parts`. An unchanged block becomes its original part. The item keeps its id only if
-    none of its parts is missing."""
+    """Return the message item with `parts`, unchanged ones in their original form; without its id if one is missing."""
     remainder = parts[0].remainder
     head = remainder.get("item") or {"type": "message", "role": role}
     if "item" in remainder and "at" not in remainder:  # its content was one text, without parts
@@ -510,8 +506,7 @@ def _value(block: Block, head: Data) -> Any:
 
 
 def _part(block: Block, role: str) -> Data:
-    """Return a block as a part of an item's content. Text of the assistant gets the field ``annotations``, which the
-    API requires."""
+    """Return a block as a part of an item's content, with the fields that the API requires."""
     kind, source = block["type"], block.get("source")
     if kind.startswith(("input_", "output_")):
         return _without(block, REMAINDER)

@@ -67,8 +67,7 @@ class Format(Protocol):
 
 
 class Client(Format, Protocol):
-    """Format of the session logs of an agent program (the client), such as Codex, which can resume a session from a
-    log that was written here."""
+    """Format of the session logs of a coding agent (the client), which can resume a session from a log written here."""
 
     def log_name(self, session_id: str, now: datetime) -> str:
         """Return the file name that the client gives to the log of a session that begins at `now`."""
@@ -149,7 +148,7 @@ def _typed_texts(message: Message) -> Iterator[str]:
 def pairing_warnings(messages: Sequence[Message], places: Sequence[str]) -> list[str]:
     """Return a warning for each tool call without a result and each misplaced result. `places`: the place of each
     message for people, such as ``log.jsonl, line 7``."""
-    problems: list[tuple[int, str]] = []  # with the index of the message
+    problems: list[tuple[int, str]] = []  # each with the index of the message
     for violation in check_messages(messages, rules=CALL_RULES):
         at = violation.message
         if violation.code in _UNPAIRED or (violation.code == "late_result" and at not in dict(problems)):
@@ -284,8 +283,7 @@ class Pairing:
                 yield GrowingMessage("user", results, lines, True, piece.part, is_mended=bool(lost))
 
     def _open_answer(self, late: bool) -> GrowingMessage | None:
-        """Return the newest message if further blocks of the assistant belong to it; else None. `late`: see
-        `assistant`."""
+        """Return the newest message if further blocks of the assistant belong to it, else None."""
         last = self.pieces[-1] if self.pieces else None
         if last is None or last.role != "assistant" or last.part != self.part:
             return None
@@ -409,8 +407,8 @@ class Origins:
     """
 
     def __init__(self, messages: Sequence[Message], like: Transcript, session_id: str) -> None:
-        """Index the log of the transcript `like`. If `session_id` is empty, derive one from `messages`, the
-        conversation to write."""
+        """Index the log of the transcript `like`. An empty `session_id` is derived from `messages`, which will be
+        written."""
         content = "".join(map(message_digest, messages))
         self.session_id = session_id or str(uuid5(NAMESPACE_URL, f"compactor:{like.source['path']}:{content}"))
         self.log: Mapping[int, LogLine] = like.source["log"]
@@ -439,8 +437,7 @@ _KIND_NAME = re.compile(r"[\w.-]{1,40}")
 
 
 def opaque_block(kind: str, carried: Any) -> Block:
-    """Return a block that carries `carried`, JSON data of an unknown `kind`, unchanged through a compaction. Log a
-    warning once for each kind."""
+    """Return a block that carries JSON data of an unknown `kind` unchanged through a compaction; log each kind once."""
     _warn_once(kind if _KIND_NAME.fullmatch(kind) else "item")
     return {"type": OPAQUE, "carried": carried}
 

@@ -50,11 +50,10 @@ if TYPE_CHECKING:
     from applier.session.planning import Planned
 
 MOST_RECEIPTS = 3
-"""Number of conversations, the last used, of which `wrap` shows what was kept and removed. Each takes a second for
-100,000 tokens."""
+"""Number of conversations, the last used, of which `wrap` shows what was kept. Each takes a second for 100,000
+tokens."""
 UNTOUCHED_SECONDS = 60
-"""Number of seconds after `resume` wrote a session file up to which a change of the file is its own, so that the
-session counts as not resumed yet."""
+"""Seconds after which a change of a session file that `resume` wrote means that the session was resumed."""
 _POLL_SECONDS = 0.05
 """Pause between two checks whether the client has ended."""
 
@@ -68,19 +67,19 @@ def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, 
     """Run CLIENT behind the proxy: `claude …`, `codex …`, `opencode …`, or any program that reads ANTHROPIC_BASE_URL or
     OPENAI_BASE_URL.
 
-    Its requests go where these variables point, unless an option names another place. Its own model plans, asked there
-    with its key or login; for chat completions rules plan unless --planner-model PROVIDER/MODEL names a model. The exit
-    code is CLIENT's. Every removed part can be restored at any time. The summary at the end is on standard error:
-    standard output is CLIENT's.
+    The proxy sends its requests to the addresses in these variables, unless an option names another. The client's own
+    model plans the compactions, with the client's key or login; for chat completions rules do, unless --planner-model
+    PROVIDER/MODEL names a model. Every removed part can be restored at any time. Standard output and exit code are
+    CLIENT's; the summary at the end is on standard error.
     """
-    _program_of(client[0])  # before a store is made
+    _program_of(client[0])  # raises an error for an unknown program before a store is created
     wrapped = wrapped_client(client, os.environ)
     places = wrapped.upstreams().items()
     how |= {name: url for name, url in places if ctx.get_parameter_source(name) is ParameterSource.DEFAULT}
     server = program("mcp") if wrapped.takes_server and find_spec("mcp") else []
     if server:
         how["plan"] = {"restore_tool": f"{MCP_PREFIX}restore_context"}
-    logging.getLogger("applier").addHandler(logging.NullHandler())  # the terminal is the client's
+    logging.getLogger("applier").addHandler(logging.NullHandler())  # print nothing into the client's screen
     # one name for the folder, whatever the run and login: `claude --continue` continues the same conversation
     name = f"wrap-{sha256(os.path.realpath('.').encode()).hexdigest()[:8]}"
     how["project"] = os.path.realpath(".")
@@ -118,7 +117,7 @@ def _run(client: Sequence[str], environment: Mapping[str, str]) -> int:
         running.append(subprocess.Popen(command, env=environment))
         while pending:  # signals that came before the client was started
             running[0].send_signal(pending.pop())
-        # not `wait()`: a signal just before it blocks would be sent on only after the client's end
+        # not `wait()`: a signal that arrives just before it blocks would be sent on only after the client's end
         while (code := running[0].poll()) is None:
             time.sleep(_POLL_SECONDS)
     except OSError as error:
@@ -130,8 +129,7 @@ def _run(client: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _program_of(name: str) -> str:
-    """Return the path of the program `name`; a name without a folder is looked up on PATH. Raise an error if there is
-    no such program."""
+    """Return the path of the program `name`, which is looked up on PATH if it has no folder, or raise an error."""
     if os.path.dirname(name):
         if not os.path.exists(name):
             raise click.ClickException(f"{name}: No such file or directory")
@@ -143,8 +141,7 @@ def _program_of(name: str) -> str:
 
 
 def _report(proxy: ProxyServer, client: str) -> dict[str, Any]:
-    """Return what the proxy did during a run of `client`, as JSON data. ``bypassed`` is the client's name if it sent no
-    request to the proxy."""
+    """Return what the proxy did in a run, as JSON data. ``bypassed``: the client's name if it sent no request."""
     metrics, sessions = proxy.metrics, proxy.gateway.conversations.sessions()
     compacted = [session for session in sessions if session.state.compactions]
     return {
@@ -163,10 +160,9 @@ def _report(proxy: ProxyServer, client: str) -> dict[str, Any]:
 
 
 def _session_data(session: Session, *, with_receipt: bool) -> dict[str, Any]:
-    """Return id, key and sizes of a conversation. `with_receipt`: True to add a text about what its last compaction
-    kept and removed."""
+    """Return id, key and sizes of a conversation; `with_receipt`: and what its last compaction kept and removed."""
     state, receipt = session.state, ""
-    with suppress(CompactorError):  # a plan of an earlier run has no messages
+    with suppress(CompactorError):  # no receipt without messages, as for a plan of an earlier run
         receipt = in_sight(session.plan) if with_receipt and session.plan else ""
     sizes = {"session": state.session_id, "messages": state.history_messages, "tokens": state.tokens}
     return {**sizes, "history": state.history_key, "receipt": receipt}
@@ -281,9 +277,8 @@ def resume_command(
 
 
 def _log_of(session: str, store: str | None) -> Path:
-    """Return the session log that the argument `session` names: by a path, an id, or ``last`` for the newest log of
-    this folder. For ``last``, logs that `resume` itself wrote and nobody resumed are left out, by the events in the
-    store."""
+    """Return the session log that `session` names: by a path, an id, or ``last`` for the newest one of this folder,
+    except those that `resume` itself wrote (by the events in the store) and nobody resumed."""
     if Path(session).is_file():
         return Path(session)
     folder = os.getcwd() if session == "last" else ""

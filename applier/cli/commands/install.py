@@ -174,8 +174,8 @@ def status_command(client: str, as_json: bool) -> int:
 
 
 def _run_client(client: str, folder: Path, commands: Sequence[str]) -> None:
-    """Run `commands` of the client, by which it adds or removes the plugin in `folder`. A failure is ignored here,
-    because `status` reports it."""
+    """Run `commands` by which the client adds or removes the plugin. `status` reports failures; here they are
+    ignored."""
     path = program_file(CLIENTS[client].command)
     for command in commands if path else ():
         _run([path, *(word.format(folder=folder) for word in command.split())])
@@ -221,7 +221,7 @@ def _present_files(client: str, folder: Path) -> dict[str, bytes]:
         raise SettingsError(f"{folder}: not a folder of ours: move it away")
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     present = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
-    # an extension of the person's own may have files of the same names
+    # for other clients file names prove nothing: the person's own extension may have the same
     if not is_ours(present, plugin_files([], {}) if client == CLAUDE_CODE else ()):
         raise SettingsError(f"{folder}: not ours: move it away")
     entry, entry_content = folder.parent / f"{PLUGIN_NAME}.js", plugin_files([], {}, client).get(ENTRY)
@@ -339,7 +339,7 @@ def _client_program(client: str) -> ClientProgram:
     """Find the client's program on this machine, and ask it for its version."""
     path = program_file(CLIENTS[client].command)
     done = _run([path, "--version"]) if path else None
-    # Pi 0.74 prints it on standard error
+    # Pi 0.74 prints its version on standard error
     return ClientProgram(path, one_line(done.stdout.strip() or done.stderr) if done else "")
 
 

@@ -117,8 +117,7 @@ def _shared_folder(history: History) -> str:
 
 
 def _if_elsewhere(name: str, folder: str, projects: Sequence[str]) -> Unread | None:
-    """Return the conversation `name` as `Unread` if its `folder` is in none of `projects`, so that its lessons do not
-    concern them; else None."""
+    """Return the conversation `name` as `Unread` if its `folder` is in none of `projects`, else None."""
     if any(is_within(folder, project) for project in projects):
         return None
     return Unread(name, f"worked in {folder}" if folder else "do not name a folder")

@@ -100,7 +100,7 @@ def watch_command(
     as_json: bool,
     web: bool,
 ) -> None:
-    """Replay a transcript through a session, call by call.
+    """Replay a recorded conversation call by call, with compactions.
 
     Shows the size of each prompt and each compaction. No agent model is called, and nothing is stored.
     """
@@ -370,8 +370,8 @@ def _exam_views(
 
 
 def _print_exams(views: Sequence[ExamView], *, lost: bool, as_json: bool) -> None:
-    """Print the mean exam scores of compacted transcripts (`views`). If `lost`, first list the questions that each of
-    them cannot answer."""
+    """Print the mean exam scores of compacted transcripts (`views`), if `lost` with the questions that each cannot
+    answer."""
     means = exam_means([(view, view.scores) for view in views])
     if as_json:
         rows = [_names(view) | {"sha": view.sha, "lost": [question.number for question in view.lost]} for view in views]

@@ -192,8 +192,7 @@ def review_command(
 
 @contextmanager
 def _named_in_error(transcript: Path) -> Iterator[None]:
-    """Put the name of the file `transcript` before the error that a plan was made for another conversation, if the
-    block raises it."""
+    """Put the name of the file `transcript` before the error that a plan was made for another conversation."""
     try:
         yield
     except StalePlan as error:
@@ -343,7 +342,7 @@ def demo_command(copy: Path | None, show_all: bool, as_json: bool) -> None:
     """
     text = importlib.resources.files("applier.eval").joinpath("transcript.json").read_text("utf-8")
     data = json.loads(text)
-    data["messages"].pop()  # the last answer: an agent compacts before a call of the model
+    data["messages"].pop()  # remove the last answer, as an agent compacts before a call of the model
     if copy:
         if copy.exists():
             raise click.UsageError(f"--copy {copy}: exists already: name a new file.")

@@ -37,11 +37,9 @@ if TYPE_CHECKING:
     from applier.adapters.proxy import ProxyServer
 
 TOKEN_VARIABLE = "COMPACTOR_PROXY_TOKEN"
-"""Environment variable with the proxy's token. It is no option, because every user of the machine can read a command
-line."""
+"""Environment variable with the proxy's token; no option, as every user of a machine can read command lines."""
 SESSION_VARIABLE = "COMPACTOR_SESSION"
-"""Environment variable by which `compactor wrap` gives `compactor mcp`, inside the agent, the name of the agent's
-conversations."""
+"""Environment variable by which `wrap` gives `mcp`, which an agent starts, the name of the agent's conversations."""
 NO_STORE = "the store cannot be used, so nothing is compacted"
 PROJECT_VARIABLE = "COMPACTOR_PROJECT"
 """Environment variable by which it gives it the folder that these conversations work in."""
@@ -96,7 +94,7 @@ def open_proxy(
     """
     proxy = options.import_extra("applier.adapters.proxy", "proxy")
     token = os.environ.get(TOKEN_VARIABLE, "")
-    # clients append paths to these addresses that begin with /v1
+    # the addresses are stored without /v1, as the paths of clients' requests begin with it
     upstream, openai_upstream = (url.rstrip("/").removesuffix("/v1") for url in (upstream, openai_upstream))
     upstreams = proxy.Upstreams(upstream, openai_upstream, chatgpt_upstream)
     session = {name: value for name, value in session.items() if value is not None}
@@ -305,8 +303,8 @@ def _with_store(answer: Callable[[Any, Store, str], object]) -> Callable[[Any, s
 
 
 def _remember(call: Any, _project: str) -> object:
-    """Answer the hook that Codex calls after a compaction of its own. An error becomes a message to the user, because
-    Codex goes on with its own summary."""
+    """Answer the hook that Codex calls after its own compaction. An error becomes a message, as Codex goes on
+    anyway."""
     try:
         with open_store() as store:
             return mod.remember(call, lambda path: read_file(Path(path)).messages, store, time.time())
@@ -317,7 +315,7 @@ def _remember(call: Any, _project: str) -> object:
 def _preview(call: Any, _project: str) -> object:
     with ExitStack() as stack:
         store = None
-        with suppress(StoreError):  # nothing was compacted yet
+        with suppress(StoreError):  # there is no store before the first compaction
             store = stack.enter_context(options.existing_store(None))
         return mod.preview(call, store, _review_command)
 

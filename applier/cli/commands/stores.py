@@ -152,10 +152,10 @@ def _conversation_cells(conversation: StoredConversation) -> Iterator[str]:
 def gc(
     older_than: float | None, larger_than: float | None, dry_run: bool, yes: bool, store: Store, as_json: bool
 ) -> int:
-    """Remove conversations that are old, or more than fit; never one that a live one refers to.
+    """Delete conversations unused for a time, or those unused for longest until the store is small enough.
 
-    A conversation is live if it was saved, continued or restored from within a day. Shows the change and asks. Exit 1
-    if some of its content is left in a file.
+    A conversation that was used within a day stays, and so does one that it refers to. Shows the change and asks. Exit
+    1 if some of the deleted content is left in a file.
     """
     if older_than is None and larger_than is None:
         raise click.UsageError("name a limit: --older-than 30d, --larger-than 2GB, or both.")
@@ -190,7 +190,7 @@ _overwrite = click.option("--overwrite", is_flag=True, help="Replace the file if
 @_overwrite
 @options.with_store
 def backup(file: Path, overwrite: bool, store: Store) -> None:
-    """Write the whole store to FILE, itself a store, while others may use it."""
+    """Copy the whole store to FILE, which is a store too; others may use the store meanwhile."""
     back_up(store, file, overwrite=overwrite)
     echo(f"{file}: {file.stat().st_size:,} bytes; use it with --store, or import it with `store import --backup`")
 
@@ -253,8 +253,7 @@ def flush(store: Store, as_json: bool) -> int:
 
 
 def _report_left(left: Sequence[Finding], *, as_json: bool) -> int:
-    """Print the places where deleted content is still left, such as a database's log; return the exit code: 1 if there
-    are any."""
+    """Print where deleted content is still left, such as a database's log; return the exit code (1 if anywhere)."""
     if as_json:
         print_json({"left": _as_data(left)})
     for finding in () if as_json else left:
@@ -326,8 +325,7 @@ def restore_command(
 
 
 def _references(text: str) -> Iterator[str]:
-    """Yield the reference of each turn in ``KEY:t12-t14,t20`` (``KEY:t12``, ``KEY:t13`` …); `text` itself if it is not
-    a list of turns."""
+    """Yield the reference of each turn in ``KEY:t12-t14,t20`` (``KEY:t12`` …); other texts unchanged."""
     history, colon, turns = text.rpartition(":")
     ranges = options.turn_ranges(turns)
     numbers = (number for first, last in ranges for number in range(first, last + 1))
@@ -340,7 +338,7 @@ def _references(text: str) -> Iterator[str]:
 @options.store_option
 @options.as_json
 def undo_command(view: Path, output: Path, store: str | None, as_json: bool) -> None:
-    """Write the whole history of a view again.
+    """Write the original transcript of a compacted one.
 
     VIEW is a transcript that `compactor apply` wrote; the agent may have continued it. FILE gets the originals,
     followed by the messages that were added to VIEW.
