@@ -152,7 +152,7 @@ def _conversation_cells(conversation: StoredConversation) -> Iterator[str]:
 def gc(
     older_than: float | None, larger_than: float | None, dry_run: bool, yes: bool, store: Store, as_json: bool
 ) -> int:
-    """Delete conversations unused for a time, or those unused for longest until the store is small enough.
+    """Delete conversations unused for long, or the oldest while the store is too large.
 
     A conversation that was used within a day stays, and so does one that it refers to. Shows the change and asks. Exit
     1 if some of the deleted content is left in a file.
