@@ -23,6 +23,9 @@ from planner.relevance import Occurrences, Relevance, line_relevance
 from planner.settings import ToolUse
 from planner.validity import CALL_RULES, check_messages
 
+_OPEN_ENDED = ("server_tool_use", "mcp_tool_use")
+"""Types of calls that the server runs, whose results may be in a later turn."""
+
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -89,12 +92,22 @@ class Analysis:
         time), do no further harm in compacted messages, and some providers accept them.
         """
         problems: dict[str, str] = {}
+        if all(turn.once(_pairs_up, self.history) for turn in list(self.evidence.turns.values())[:-1]):
+            return problems
         turn_at = {at: turn for turn in self.history.turns for at in range(turn.start, turn.stop)}
         for violation in check_messages(self.history.messages, rules=CALL_RULES):
             turn = turn_at[violation.message]
             if violation.refused and turn is not self.history.turns[-1]:
                 problems.setdefault(turn.id, f"{violation.place}: {violation.problem}")
         return problems
+
+
+def _pairs_up(turn: TurnEvidence, history: History) -> bool:
+    """Return True if each call in `turn` has its result there and the reverse, whatever is around the turn. Computed
+    once a turn, it saves later plans of a long session from checking the whole history again."""
+    if any(block["type"] in _OPEN_ENDED for _, block in history.blocks_of(turn.turn)):
+        return False
+    return not any(one.refused for one in check_messages(history.messages_of(turn.turn), rules=CALL_RULES))
 
 
 def _turn_secrets(_turn: TurnEvidence, messages: Sequence[Message]) -> tuple[str, ...]:
