@@ -26,7 +26,8 @@ logger = logging.getLogger("applier.session")
 R = TypeVar("R")
 T = TypeVar("T")
 SessionOf = Callable[[R], "Session | None"]
-"""Function that takes a framework's request and returns its session; None if it is to be sent unchanged."""
+"""Function that takes a framework's request and returns the session that compacts its conversation; None to compact
+nothing."""
 OPEN_SESSIONS = 200
 """Largest number of sessions in memory, where each keeps its whole history."""
 
@@ -35,7 +36,7 @@ MAX_CHILDREN = 50
 
 
 class OpenSessions:
-    """Sessions by name, each opened at its first use and closed if unused for long. Several threads may use it."""
+    """Sessions (each compacts one conversation) by name, opened at their first use. Several threads may use it."""
 
     def __init__(self, open_session: Callable[[str], Session | None], limit: int = OPEN_SESSIONS) -> None:
         """Open sessions by `open_session`, which takes a name and may return None. At most `limit` are open: the one
@@ -131,8 +132,8 @@ class RunConversations:
 
 
 def opener(session: Session | SessionOf[R]) -> SessionOf[R]:
-    """Return a function that takes a request and returns its session. `session`: the session of all requests, or such a
-    function itself. If a session cannot be opened, the returned function logs this once and returns None.
+    """Return a function that takes a request and returns the session of its conversation. `session`: the session of all
+    requests, or such a function. If a session cannot be opened, the returned function logs it once and returns None.
 
     Raises:
         SettingsError: `session` is neither a Session nor a function.

@@ -79,8 +79,8 @@ class _Agent:
 
 
 class ThreadSessions:
-    """Sessions of the agents and subagents of a graph with several threads. Pass it in place of a function that returns
-    a session.
+    """Sessions (each compacts one conversation) of all agents and subagents of a graph with several threads. Pass it in
+    place of a function that returns a session.
 
     ::
 
@@ -224,8 +224,8 @@ class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
         return _observed(session, await handler(shorter))
 
     def _opened(self, request: ModelRequest[Any]) -> tuple[Session | None, ModelRequest[Any]]:
-        """Return the session of `request`, and the request with the tools that the model may call. `context_tools` are
-        removed if there is no session, or if the agent has no other tools."""
+        """Return the session that compacts the conversation of `request`, if any, and the request with the tools that
+        the model may call: without `context_tools` if there is no session, or if the agent has no other tools."""
         session = self._session_of(request)
         others = [tool for tool in request.tools if not any(tool is context_tool for context_tool in self.tools)]
         is_offered = session is not None and others

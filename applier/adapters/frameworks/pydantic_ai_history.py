@@ -181,8 +181,8 @@ def _is_in_conversation(part: Any) -> bool:
 
 
 def _pairs_of(message: ModelMessage) -> Iterator[tuple[Block, Any]]:
-    """Yield each part of `message` that belongs to the conversation, with its Anthropic block in front. A user prompt
-    of several pieces is yielded as one part for each piece."""
+    """Yield a pair for each part of `message` that belongs to the conversation: its Anthropic block, and the part. Each
+    piece of a user prompt counts as a part."""
     unpaired = _unpaired(message)
     for part in filter(_is_in_conversation, message.parts):
         if isinstance(part, UserPromptPart) and not isinstance(part.content, str):

@@ -151,7 +151,7 @@ class People:
         return {unit: self._spent[key] + self._spent_elsewhere[key] for unit, key in keys.items()}
 
     def spend(self, person: str, tokens: int, dollars: float) -> None:
-        """Add to what `person` spent today, and write the sum to the store unless that failed seconds ago."""
+        """Add to what `person` spent today, and write the sum to the store unless the store failed just before."""
         day = self._today()
         with self._lock:
             for unit, amount in (("tokens", tokens), ("dollars", dollars)):

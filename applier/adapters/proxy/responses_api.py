@@ -166,7 +166,7 @@ class Reply(NamedTuple):
     content: bytes
     media_type: str
     words_digest: str
-    """Digest of an answer in words, by which its record is stored; digest of an empty text for an answer by an item."""
+    """Digest of an answer in words, by which its record is stored; meaningless for an answer in another form."""
 
 
 def reply(ask: CompactionAsk, body: Data, record: Data, number: str) -> Reply:

@@ -144,7 +144,7 @@ _CHANGED_PREFIX = ("prefix_mismatch", "prefix_binding_mismatch")
 
 
 class _Messages:
-    """Anthropic's Messages API. The docstrings apply to the methods of all APIs."""
+    """Reader and writer of bodies of Anthropic's Messages API; the classes for other APIs have the same methods."""
 
     def messages(self, body: Body) -> list[Any] | None:
         """Return the conversation in the request `body` as Anthropic messages; None if it must not be compacted, such
@@ -176,7 +176,7 @@ class _Messages:
 
 
 class _Chat:
-    """OpenAI's chat completions API; the system messages at the start of a request stay unchanged."""
+    """Reader and writer of bodies of OpenAI's chat completions; system messages at the start stay unchanged."""
 
     def messages(self, body: Body) -> list[Any] | None:
         """Return the conversation as Anthropic messages, without the system messages at its start."""
@@ -203,7 +203,7 @@ class _Chat:
 
 
 class _Responses:
-    """OpenAI's Responses API; items that define tools or settings keep their places."""
+    """Reader and writer of bodies of OpenAI's Responses API; items that define tools or settings keep their places."""
 
     _last_read: tuple[Any, ReadItems] = None, ReadItems()
     """Items that were read last, and the result, because one request needs it several times."""

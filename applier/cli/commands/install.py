@@ -92,7 +92,7 @@ class SettingsFile(NamedTuple):
 @store_option
 @as_json
 def install_command(client: str, store: str | None, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Let a client compact with us: its own login, no proxy, no key.
+    """Add the plugin to a client, so that it compacts by relevance: with its own login, no proxy, no key.
 
     A plugin is written into the folder from which the client loads it in every session: skills of Claude Code
     ($CLAUDE_CONFIG_DIR or ~/.claude), plugins of OpenCode ($OPENCODE_CONFIG_DIR or ~/.config/opencode), extensions of
@@ -127,7 +127,7 @@ def install_command(client: str, store: str | None, dry_run: bool, yes: bool, as
 @change_options
 @as_json
 def uninstall_command(client: str, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Remove what `install` wrote; the store stays."""
+    """Remove the plugin from a client; the store stays."""
     folder = CLIENTS[client].folder(os.environ)
     present = _present_files(client, folder)
     _, environment = program_of(present)
@@ -149,7 +149,7 @@ def uninstall_command(client: str, dry_run: bool, yes: bool, as_json: bool) -> N
 @_client
 @as_json
 def status_command(client: str, as_json: bool) -> int:
-    """Show whether a client compacts with us; if not, why and what to do.
+    """Show whether a client uses the plugin; if not, why and what to do.
 
     Exits with 1 if there is a problem. Settings of the project are those of the working folder.
     """

@@ -296,7 +296,7 @@ def eval_command(
     probes: Path | None,
     as_json: bool,
 ) -> None:
-    """Measure what survives of what an agent needed later.
+    """Measure how much of what an agent needed later is kept by a compaction.
 
     Each of TRANSCRIPTS (files, or folders of them) is cut, and the part before the cut is compacted. Plain recall is
     the share of names the agent wrote after the cut that the result contains. Recall in context also needs half of the

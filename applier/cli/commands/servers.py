@@ -42,7 +42,7 @@ SESSION_VARIABLE = "COMPACTOR_SESSION"
 """Environment variable by which `wrap` gives `mcp`, which an agent starts, the name of the agent's conversations."""
 NO_STORE = "the store cannot be used, so nothing is compacted"
 PROJECT_VARIABLE = "COMPACTOR_PROJECT"
-"""Environment variable by which it gives it the folder that these conversations work in."""
+"""Environment variable by which `wrap` gives `mcp` the folder in which these conversations work."""
 
 _CHATGPT = "https://chatgpt.com/backend-api/codex"
 
@@ -120,7 +120,7 @@ def warn_of_store(server: ProxyServer) -> None:
 @options.as_json
 @click.pass_context
 def proxy_command(ctx: click.Context, /, config: Path | None, as_json: bool, **how: Any) -> None:
-    """Keep the conversations of any client within their window.
+    """Run a proxy that compacts the conversations of any client before they fill the model's window.
 
     Understands Anthropic's Messages API and OpenAI's Responses and chat completions, and has /metrics, /health and
     /ready of its own. Keys are passed on, never stored. Ctrl-C stops it; started again on the same store it continues.
@@ -239,7 +239,7 @@ def _people() -> Any:
 def mcp_command(
     session: str | None, history: str | None, project: str | None, thread: bool, config: bool, store: str | None
 ) -> None:
-    """Serve the tools that search and restore one conversation, and show its facts, brief, log and a preview.
+    """Run an MCP server with tools that search and restore one conversation, and show its facts, summary and log.
 
     Other conversations cannot be reached, whatever the client asks for, except the facts of those that worked in DIR.
     Without a conversation the tools show nothing.
@@ -271,7 +271,7 @@ _PAGE = "starlette"
     type=click.Choice(["describe", "ahead", "compact", "receipt", "shorten", "look-up", "preview", "remember"]),
 )
 def mod_command(question: str) -> None:
-    """Answer our plugins inside clients: JSON on standard input, JSON on standard output.
+    """Answer this project's plugins inside clients: JSON on standard input, JSON on standard output.
 
     The client runs this program in the project's folder. It leaves that folder before it answers, because a stranger
     may have written the settings there.

@@ -248,7 +248,7 @@ def forget(history: str, yes: bool, store: Store, as_json: bool) -> int:
 @options.with_store
 @options.as_json
 def flush(store: Store, as_json: bool) -> int:
-    """Remove forgotten content from the database's logs, too; exit 1 if some is left."""
+    """Remove content of deleted conversations from the database's own logs too; exit 1 if some is left."""
     return _report_left(store.flush(), as_json=as_json)
 
 
@@ -303,7 +303,7 @@ def _line_range(text: str) -> tuple[int, int]:
 def restore_command(
     references: Iterator[str], lines: tuple[int, int] | None, search: str | None, store: Store, as_json: bool
 ) -> None:
-    """Print the exact original of a reference.
+    """Print the exact original of a turn that was compacted.
 
     REF is KEY:t12, or t12 if the store has one conversation; t12-t14,t20 are several turns, each after its reference.
     Lines are counted as in a plan's excerpts and in a search.
