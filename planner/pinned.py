@@ -1,9 +1,10 @@
-"""Parts of a history that stay in every plan: the live tail, the user's words, decisive lines of failures, and
-successes of actions that failed before.
+"""Finds the parts of a conversation that stay whatever a planner decides: unanswered turns, the user's words, why
+something failed, and how it succeeded later.
 
-They depend on the window, the target and the brief. The live tail is shortened to previews only if it would fill the
-window. The user's typed words have a part of the room for memory: the size of a message, its names and its figures
-decide which lines stay, in any language, and English words such as *never* raise the rank of a line.
+They depend on the context window, the target and the page of memory (brief). The unanswered turns, the *live tail*, are
+shortened to previews only if they would fill the window. The user's typed words have a part of the room: the size of a
+message, its names and its figures decide which lines stay, in any language; English words such as *never* raise the
+rank of a line.
 """
 
 from __future__ import annotations
@@ -26,56 +27,60 @@ from planner.reading.lines import Line
 from planner.reading.messages import History
 
 LEAST_ROOM_SHARE = 0.1
-"""Smallest room for memory, as a share of the target or of the live tail, whichever is larger. Without it a view could
-consist of the last results alone."""
+"""Smallest room for everything but the unanswered turns, as a share of the target or of these turns, whichever is
+larger. Without it, the compacted messages could consist of the last tool results alone."""
 LEAST_ROOM_BESIDE_LIVE = 0.5
-"""Upper limit of the smallest room for memory, as a share of the target."""
+"""Upper limit of that smallest room, as a share of the target."""
 LIVE_SHARE = 0.5
-"""Largest share of the window for a live tail. A larger tail would leave no room for an answer and is *demoted*: its
-results and long texts are replaced by previews."""
+"""Largest share of the context window for unanswered turns. Larger ones would leave no room for an answer, and are
+*demoted*: previews replace their results and long texts."""
 PREVIEW_LINES = 12
 """Number of lines that a preview shows at the beginning, and again at the end: about 2,000 characters, as in other
 systems."""
 PREVIEW_SHARE = 0.25
-"""Largest share of the window for all previews together; they show fewer lines until they fit."""
+"""Largest share of the context window for all previews together; they show fewer lines until they fit."""
 OWN_WORDS_SHARE = 0.5
-"""Share that the user's typed words may take of the room for memory, without the lines of failures. With a fifth,
-views keep .60 of the entities that CompactBench's chats ask for, with two fifths .96."""
+"""Largest share of the room (without the lines of failures) for words that the user typed. With a fifth, compacted
+messages keep .60 of the entities that the chats of CompactBench ask for; with two fifths, .96."""
 LEAST_WORDS_TOKENS = 400
-"""Tokens of typed words that stay at any target, however small: a few sentences."""
+"""Tokens of the user's typed words for which there is room at any target: a few sentences."""
 PAGE_FACTOR = 0.2
-"""Factor for both limits if a model wrote the brief, which repeats the user's demands in fewer words."""
+"""Factor for both of these limits if a model wrote the page of memory, as it repeats the user's demands in fewer words.
+"""
 ENDS_SHARE = 0.25
-"""Share of the room for typed words that the first and last lines of a long message may take. There are two such
-messages: the user's last one and their first one."""
+"""Largest share of the room for typed words that the first and last lines of the user's last message may take, and
+again those of their first one."""
 MOST_NEWS = 8
-"""Largest number of names and figures that raise a message's rank: with more it is a list or a paste, not a wish."""
+"""Largest number of names and figures that raise the rank of a user's message. With more, it is a list or a paste
+rather than a wish."""
 
 
 @dataclass(frozen=True)
 class Pinned:
-    """Parts of a history that stay in every plan, for one window and one target."""
+    """Parts of a conversation that stay whatever a planner decides, for one context window and one target."""
 
     analysis: Analysis
     whole: frozenset[str]
-    """Ids of turns that stay whole: unanswered turns, turns that must not change, and a view with unknown originals."""
+    """Ids of turns that stay whole: unanswered turns, turns that must not change, and compacted messages whose
+    originals are unknown."""
     demoted: Mapping[str, frozenset[int]]
-    """Numbers of the lines that previews show, by the ids of live turns; empty if the tail fits the window."""
+    """Numbers of the lines that previews show, by the ids of unanswered turns; empty if these fit the window."""
     user_words: Mapping[str, frozenset[int]]
-    """Numbers of the typed lines that stay verbatim, by turn id; all of them if they fit."""
+    """Numbers of the lines that the user typed and that stay verbatim, by turn id; all of them if they fit."""
     words_left_out: Mapping[str, frozenset[int]]
-    """Numbers of the typed lines for which there is no room, by turn id."""
+    """Numbers of the lines that the user typed and for which there is no room, by turn id."""
     failures: Mapping[str, frozenset[int]]
-    """Numbers of the decisive lines of failures that the brief does not replace, by turn id."""
+    """Numbers of the lines that show best why something failed, by turn id, if the page of memory does not replace
+    them."""
     successes: Mapping[str, frozenset[int]]
-    """Numbers of lines with the later success of a failed action, by turn id, so that the agent does not act again;
-    without those that the brief replaces."""
+    """Numbers of the lines with the later success of a failed action, by turn id, so that the agent does not act again;
+    without those that the page of memory replaces."""
     covered: Mapping[str, frozenset[int]]
-    """Numbers of the decisive lines of failures that the brief replaces, by turn id."""
+    """Numbers of the lines on failures that the page of memory replaces, by turn id."""
 
     @lazy_property
     def lines(self) -> Mapping[str, frozenset[int]]:
-        """Numbers of the lines that stay at any target, by the ids of turns with such lines."""
+        """Numbers of all lines that stay at any target, by turn id; turns without such lines are left out."""
         lines: dict[str, frozenset[int]] = {}
         for kept in (self.failures, self.successes, self.user_words, self.demoted):
             lines |= {
@@ -87,10 +92,11 @@ class Pinned:
 def pinned(
     analysis: Analysis, window_tokens: int, target_tokens: int, model: str, brief: str | None, planner: str
 ) -> Pinned:
-    """Return the parts of a history that stay in addition to the `brief` (None if it is not written yet).
+    """Find the parts of a conversation that stay in addition to the page of memory, `brief` (None if it is not written
+    yet): unanswered turns, failures, and the user's words.
 
-    `model`: the reader of the view. `planner`: its name, ``rules`` or another. The user's words have less room
-    beside a brief that another planner writes.
+    `model`: model that reads the compacted messages. `planner`: name of the planner. If it is not ``rules``, the user's
+    words get less room, as its page of memory repeats them.
     """
     turns = analysis.evidence.turns
     covered = covered_failures(brief or "", analysis.evidence)
@@ -127,8 +133,8 @@ def pinned(
 
 
 def _successes(analysis: Analysis) -> dict[str, frozenset[int]]:
-    """Return the numbers of the lines that show later successes of failed actions, by turn id. These are the first line
-    of the successful call, and the lines of its outcome."""
+    """Return the numbers of the lines that show how a failed action succeeded later, by turn id: the first line of the
+    successful call, and the lines that show how it ended."""
     turns = analysis.evidence.turns
     lines: dict[str, frozenset[int]] = {}
     for turn_id, call_number in retried(analysis.evidence).values():
@@ -140,7 +146,7 @@ def _successes(analysis: Analysis) -> dict[str, frozenset[int]]:
 
 
 def _outcome_tokens(analysis: Analysis) -> float:
-    """Return the tokens of the decisive lines of failures and of `_successes`, outside the live tail."""
+    """Return the tokens of the lines on failures and on later successes, outside of the unanswered turns."""
     successes = analysis.once(_successes)
     turns = [turn for turn in analysis.evidence.turns.values() if not turn.turn.live]
     ended = [turn for turn in turns if turn.decisive_lines or turn.turn.id in successes]
@@ -149,20 +155,21 @@ def _outcome_tokens(analysis: Analysis) -> float:
 
 
 def memory_room(target_tokens: float, live_tokens: float) -> float:
-    """Return how many of a view's `target_tokens` are available for anything but the live tail: the rest, but at least
-    the smallest room. A larger target never has less room."""
+    """Return how many of the `target_tokens` there are for everything but the unanswered turns, which have
+    `live_tokens`: what these leave, but at least the smallest room. A larger target never gives less room."""
     least = min(LEAST_ROOM_BESIDE_LIVE * target_tokens, LEAST_ROOM_SHARE * max(live_tokens, target_tokens))
     return max(target_tokens - live_tokens, least)
 
 
 def unknown_view(history: History) -> str:
-    """Return the id of the turn among the first two that looks like the first note of a view; empty without one. The
-    originals of such a view are not known: if they were, they would be planned instead."""
+    """Return the id of a turn at the beginning (one of the first two) that looks like the result of a compaction; empty
+    without one. Its original messages are unknown, as they would be planned instead otherwise."""
     return next((turn.id for turn in history.turns[:2] if first_note(history.messages_of(turn)) is not None), "")
 
 
 def _previews(analysis: Analysis, demoted: frozenset[str], window_tokens: int) -> dict[str, frozenset[int]]:
-    """Return the numbers of the lines in the previews of the `demoted` turns, by turn id.
+    """Return by turn id the numbers of the lines that previews show of the `demoted` turns, which are unanswered but
+    too large for the window.
 
     The previews show at most `PREVIEW_LINES` at either end of each long part. They show fewer lines if all previews
     together would exceed `PREVIEW_SHARE` of the window.
@@ -177,8 +184,8 @@ def _previews(analysis: Analysis, demoted: frozenset[str], window_tokens: int) -
 
 
 def _preview(turn: TurnEvidence, most: int) -> frozenset[int]:
-    """Return the numbers of the first and last `most` lines of each result and each text of the user, and of all other
-    lines of the turn. Of the user's texts at least one line at either end stays."""
+    """Return the numbers of the lines in the preview of `turn`: the first and last `most` lines of each tool result and
+    each text of the user (of the latter at least one at either end), and all other lines of the turn."""
     most = max(most, 1 if turn.turn.kind == "user" else 0)
     long_blocks = {call.result_block for call in turn.calls}
     long_blocks |= {text.block for text in turn.lines.texts if text.part == "user" and text.source != "document"}
@@ -189,31 +196,32 @@ def _preview(turn: TurnEvidence, most: int) -> frozenset[int]:
 
 
 class OwnWords(NamedTuple):
-    """Typed lines that stay verbatim."""
+    """Lines that the user typed, divided into those that stay verbatim and the others."""
 
     lines: dict[str, frozenset[int]]
-    """Numbers of these lines, by turn id."""
+    """Numbers of the lines that stay, by turn id."""
     left_out: dict[str, frozenset[int]]
-    """Numbers of the other typed lines, by turn id."""
+    """Numbers of the lines for which there is no room, by turn id."""
 
 
 def words_limit(memory_tokens: float, outcome_tokens: float, *, beside_page: bool) -> float:
-    """Return the largest number of tokens for the user's typed words in a view.
+    """Return how many tokens of words that the user typed stay verbatim at most.
 
-    `memory_tokens`: the room for anything but the live tail. `outcome_tokens`: tokens that lines of failures and of
-    later successes take of it. `beside_page`: True if a model writes the brief.
+    `memory_tokens`: the room for everything but the unanswered turns. `outcome_tokens`: tokens that lines on failures
+    and later successes take of it. `beside_page`: True if a model writes the page of memory, which repeats the user's
+    demands.
     """
     share = OWN_WORDS_SHARE * max(memory_tokens - outcome_tokens, memory_tokens / 2)
     return (PAGE_FACTOR if beside_page else 1.0) * max(share, LEAST_WORDS_TOKENS)
 
 
 def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
-    """Return the typed lines that stay verbatim. If all fit in `most_tokens`, all stay.
+    """Choose the lines that the user typed and that stay verbatim. If all fit in `most_tokens`, all stay.
 
-    Otherwise the first that stay, while there is room, are both ends of the user's last and first message. Then come
-    lines with binding words in English. Whole messages follow, those with many names and figures for their size first,
-    as answers, consent and corrections are rather short. Last come both ends of the other messages. A line that was
-    typed twice stays once, where it was typed last.
+    Otherwise lines are chosen in this order while there is room: both ends of the user's last and first message; lines
+    with binding words in English (never, must); whole messages, those with many names and figures for their size first,
+    as answers, consent and corrections are rather short; both ends of the other messages. A line that was typed twice
+    stays once, where it was typed last.
     """
     turns = analysis.evidence.turns
     room = raw_limit = most_tokens / analysis.counter.scale
@@ -240,7 +248,8 @@ def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
 
 
 def _typed_once(turns: dict[str, TurnEvidence]) -> dict[str, list[Line]]:
-    """Return the typed lines by turn id, the newest turn first; a line that was typed again later is left out."""
+    """Return the lines that the user typed by turn id, the newest turn first. A line that they typed again later is
+    left out."""
     seen: set[str] = set()
     typed: dict[str, list[Line]] = {}
     for turn_id, turn in reversed(turns.items()):
@@ -251,14 +260,14 @@ def _typed_once(turns: dict[str, TurnEvidence]) -> dict[str, list[Line]]:
 
 
 def _news(lines: Sequence[Line]) -> int:
-    """Return the number of distinct names and figures in each line, added up; at most `MOST_NEWS`."""
+    """Return how much information the `lines` of a message have: the number of distinct names and figures in each line,
+    added up; at most `MOST_NEWS`."""
     return min(MOST_NEWS, sum(len({*specifics_of(line.text), *figures_of(line.text)}) for line in lines))
 
 
 def _binding(typed: Mapping[str, Sequence[Line]]) -> dict[str, frozenset[int]]:
-    """Return the numbers of the lines with a binding word in English (never, must), by turn id, in the order of
-    `typed`. If lines of several turns differ only in figures, only the line of the first turn is returned, which is the
-    newest."""
+    """Return by turn id the numbers of the lines with a binding word in English (never, must), in the order of `typed`,
+    the newest turn first. If lines of several turns differ only in figures, only the newest one is returned."""
     seen: set[str] = set()
     binding: dict[str, frozenset[int]] = {}
     for turn_id, lines in typed.items():
@@ -269,7 +278,8 @@ def _binding(typed: Mapping[str, Sequence[Line]]) -> dict[str, frozenset[int]]:
 
 
 def _grow(words: dict[str, frozenset[int]], turn: TurnEvidence, numbers: frozenset[int], room: float) -> float:
-    """Add line `numbers` to those of `turn` in `words` if all fit in `room` raw tokens; return the remaining room."""
+    """Add the lines with these `numbers` to those of `turn` in `words`, if all fit in `room` raw tokens. Return the
+    remaining room."""
     kept = words.get(turn.turn.id, frozenset())
     cost = turn.tokens_of(numbers - kept)
     if cost > room:
@@ -279,8 +289,8 @@ def _grow(words: dict[str, frozenset[int]], turn: TurnEvidence, numbers: frozens
 
 
 def _ends(turn: TurnEvidence, lines: Sequence[Line], most: float) -> frozenset[int]:
-    """Return the numbers of the lines of a message that fit in `most` raw tokens. If not all fit, these come first: the
-    first and the last line, then lines with binding words in English, then lines from both ends inward."""
+    """Return the numbers of those `lines` of a message that fit in `most` raw tokens. If not all fit, they are chosen
+    in this order: the first and the last line, lines with binding words in English, lines from both ends inward."""
     if turn.tokens_of(line.number for line in lines) <= most:
         return frozenset(line.number for line in lines)
     inward = chain.from_iterable(zip(lines, reversed(lines), strict=True))

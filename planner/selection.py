@@ -1,9 +1,9 @@
-"""Selection of decisions from a proposal, within the target.
+"""Decides what happens to each turn by a planner's proposal, so that the compacted messages fit the target.
 
 Pinned parts (`planner.pinned`) always stay. Then each turn gets the planner's strategy, or the next weaker one that
-fits (keep, summarize, reference, drop); the highest scores come first. Remaining space is filled with the rules' next
-best lines. With a higher score or a stronger strategy a turn never gets less. Its place in the order only moves
-forward, and every size is an upper bound that depends on its own turn alone. Pure: no model, no store, no clock.
+fits (keep, summarize, reference, drop); the highest scores come first. Remaining space is filled with the best lines by
+rules. With a higher score or a stronger strategy a turn never gets less, since its place in the order only moves
+forward, and its size is estimated as an upper bound without regard to other turns. No model, store or clock is used.
 """
 
 from __future__ import annotations
@@ -35,87 +35,92 @@ from planner.relevance import MARK_TOKENS, KeptTexts, Pick, one_line, rank_lines
 from planner.rules import effects_records
 
 STEPS: tuple[Strategy, ...] = ("keep", "summarize", "reference", "drop")
-"""Strategies, the strongest first."""
+"""Treatments of a turn, the one that keeps most first."""
 BRIEF_SHARE = 0.95
-"""Share of the free room that a planner is asked to fill with its brief. The rest is for exact lines, and for a brief
-that is too long, as a planner cannot count tokens exactly.
+"""Share of the free room that a planner model is asked to fill with its brief (page of memory). The rest is for exact
+lines, and for a brief that is too long, as a model cannot count tokens exactly.
 
-On six sessions a page in the planner's own words answered more than twice as many questions as lines of the same size.
-On two sessions of 220,000 tokens, 11,000 more tokens of lines answered .03 more.
+On six sessions, a page in the model's own words answered more than twice as many test questions as lines of the same
+size. On two sessions of 220,000 tokens, 11,000 more tokens of lines raised the share of answers by .03.
 """
 LEAST_SHARE = 0.2
-"""Smallest share of the target for brief and filling lines together, however many failures stay."""
+"""Smallest share of the target for the brief (page of memory) and filling lines together, however many lines on
+failures stay."""
 LEAST_BRIEF_SHARE, LEAST_BRIEF_TOKENS, MOST_LEAST_SHARE = 0.5, 1_000, 0.8
-"""Smallest room for a model's brief: a share of the target, or if that is more these tokens, but at most another share
-of the target. Pages of the whole target, written freely, answered .96 of 196 questions about twelve short sessions,
-pages of .4 of it .77."""
+"""Smallest room for a model's brief (page of memory): a share of the target, or these tokens if they are more, but at
+most another share of the target. Pages of the whole target, written freely, answered .96 of 196 test questions about
+twelve short sessions; pages of .4 of it, .77."""
 RECORD_SHARE = 0.25
-"""Largest size of the record of effects, as a share of the room for brief and filling lines."""
+"""Largest size of the list of effects on the outside world, as a share of the room for brief and filling lines."""
 LEAST_RECORD_SHARE = 0.1
-"""Share of the target that the record of effects may always take, if there is room."""
+"""Share of the target that the list of effects on the outside world may always take, if there is room."""
 RECORD_FORMS = (1.0, 0.5, 0.25)
-"""Lengths of actions and receipts as shares of their longest form; these are tried in order until all fit."""
+"""Lengths of the texts in the list of effects, as shares of the longest one. They are tried in order until all fit."""
 KEPT_RAW_TOKENS = 40
-"""Raw tokens that a kept turn costs in addition to its own: the note before it is closed, and another one opened."""
+"""Raw tokens that a kept turn costs in addition to its own, as the note for removed turns before it ends, and another
+one begins after it."""
 OPENING_LINES = 2
 """Number of first lines that, with the last line, represent a turn if a summary is wanted and none is valid."""
 IMAGE_SHARE = 0.1
-"""Share of the remaining space that a turn with the user's image or document may take to stay whole. No line describes
-an image, so that an agent would have to guess whether to restore it."""
+"""Largest share of the remaining space for one turn with the user's image or document, up to which the turn stays
+whole. No line describes an image, so that an agent would have to guess whether to look at it again."""
 MOST_WEIGHT = 2.0
-"""Factor on the priority of the lines of a turn with score 1; with score 0 the priority is divided by it."""
+"""Factor for the priority of the lines of a turn with score 1. With score 0, the priority is divided by it."""
 SMALLER_ROOM = 0.9
-"""Share of the room that is tried next after lines took more tokens than estimated."""
+"""Share of the room that is tried next if lines took more tokens than estimated."""
 MOST_ROUNDS = 3
-"""Number of rounds in which free space is filled; each writes the growing entries again."""
+"""Number of rounds in which free space is filled. Each round writes the texts of the growing turns again."""
 EVERY_MARK = ("✗\n> \n| \n+ …",)
-"""Entry with every mark, to compute the largest size of a view's guide."""
+"""Text with every mark that the guide to the compacted messages may have to explain, to compute its largest size."""
 RECORDED = frozenset({"EFFECTS", "PENDING", "NOTES"})
-"""Headings whose statements stay even if an entry repeats them."""
+"""Headings of the page of memory whose statements stay even if the text of a turn repeats them."""
 KEPT: Mapping[str, Any] = {"strategy": "keep", "summary": "", "excerpts": ()}
-"""Fields of a decision that keeps its turn."""
+"""Values of those fields of a decision that differ if the turn is kept whole."""
 
 _HEAD = lazy_pattern(r"(?:t\d+ )?(?:✗ )?> ")
-"""Beginning of the line of a call in an entry: ``t4 ✗ >``, ``>``."""
+"""Beginning of a line about a call in the text that replaces a turn: ``t4 ✗ >``, ``>``."""
 _CHANGED = lazy_pattern(r"(?<=\S): (?:edited|written)$")
 """End of a statement that only reports the change of a file: ``a.py: edited``; not ``a.py: removed``."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Decisions for every turn, in order, and the brief that fits with them."""
+    """Decisions on all turns that fit the target, with the page of memory (brief) that fits with them."""
 
     decisions: Mapping[str, TurnDecision]
+    """Decision on each turn, by turn id, in order."""
     brief: str = ""
     filled_tokens: int = 0
-    """Tokens of the lines that filled remaining space."""
+    """Tokens of the lines that rules chose to fill remaining space."""
     findings: tuple[Finding, ...] = ()
+    """Remarks on what did not fit."""
 
 
 class _ShownLine(NamedTuple):
-    """Line of a turn as its entry shows it."""
+    """Line of a turn in the form in which the compacted messages show it."""
 
     turn_id: str
     number: int
     text: str
     names: Collection[str]
-    """Names in the line; its whole text if it has none."""
+    """Names in the line; its whole text if it has no names."""
 
 
 def _quoted_words(entry: str) -> list[str]:
-    """Return the user's words in an entry, which are between ``user-words`` tags."""
+    """Return the user's words in `entry`, the text that replaces a turn: those between ``user-words`` tags."""
     return [part.partition("</user-words>")[0] for part in entry.split("<user-words>")[1:]]
 
 
 def opening_lines(turn: TurnEvidence) -> frozenset[int]:
-    """Return the numbers of the lines that represent a turn: the first ones that are not empty, and the last."""
+    """Return the numbers of the lines that represent a turn if nothing better is known: the first lines that are not
+    empty, and the last one."""
     filled = [line.number for line in turn.lines if line.text.strip()]
     return frozenset(filled[:OPENING_LINES] + filled[-1:])
 
 
 def _room(request: PlanRequest, least_tokens: float, least_room: float) -> float:
-    """Return the tokens that brief and filling lines together may have beside the `least_tokens`, which always stay. It
-    is at least `least_room`, but never more than the window leaves."""
+    """Return how many tokens there are for the brief (page of memory) and filling lines together, in addition to the
+    `least_tokens`, which always stay: at least `least_room`, but never more than the context window leaves."""
     live, target = request.evidence.live_tokens, request.target_tokens
     room = memory_room(target, live) - (least_tokens - live)
     most = max(request.settings.window_tokens, target) - least_tokens
@@ -123,52 +128,57 @@ def _room(request: PlanRequest, least_tokens: float, least_room: float) -> float
 
 
 def _brief_room(request: PlanRequest, least_tokens: float, *, by_model: bool = True) -> float:
-    """Return the tokens that a brief may have. `least_tokens`: tokens that always stay beside it, without the frame of
-    its note."""
+    """Return how many tokens the brief (page of memory) may have. `least_tokens`: tokens that always stay in addition;
+    `by_model`: True if a model writes the brief, which gets more room."""
     target = request.target_tokens
     least_brief = min(max(LEAST_BRIEF_SHARE * target, LEAST_BRIEF_TOKENS), MOST_LEAST_SHARE * target)
     return _room(request, least_tokens + frame_tokens(request), least_brief if by_model else LEAST_SHARE * target)
 
 
 def brief_limit(request: PlanRequest, least_tokens: float) -> float:
-    """Return the tokens of the longest brief that a planner may write. `least_tokens`: tokens that always stay."""
+    """Return how many tokens the brief (page of memory) of a planner model may have. `least_tokens`: tokens that always
+    stay in addition to it."""
     return BRIEF_SHARE * _brief_room(request, least_tokens)
 
 
 def recorded_turns(request: PlanRequest, least_tokens: float) -> list[str]:
-    """Return the turn id of each effect, the newest first, for which there is room even if a brief fills its limit."""
+    """Return the ids of the turns whose effects on the outside world are listed in any case, the newest first: there is
+    room for them even if a model's page of memory fills its limit."""
     room = (1 - BRIEF_SHARE) * _brief_room(request, least_tokens) / request.counter.scale
     shortest = _settled_records(request)[-1]
-    costs = list(accumulate(request.counter.raw(one.line + "\n") for one in shortest))
-    return [one.turns[0] for one in shortest[: bisect_right(costs, room)] if one.heading == "EFFECTS"]
+    costs = list(accumulate(request.counter.raw(statement.line + "\n") for statement in shortest))
+    fitting = shortest[: bisect_right(costs, room)]
+    return [statement.turns[0] for statement in fitting if statement.heading == "EFFECTS"]
 
 
 def least_tokens(request: PlanRequest) -> int:
-    """Return the tokens of ``request.history`` that stay beside a model's brief: the live tail and pinned parts. Lines
-    of failures, and of later successes, do not count, as the brief is asked to replace them."""
+    """Return how many tokens of ``request.history`` stay whatever a model decides: unanswered turns, and the user's
+    words. Lines on failures and later successes do not count, as the model is asked to replace them by its page of
+    memory."""
     selecting = _Selecting(request, Proposal({}, Provenance(planner="none")), None)
     selecting.pinned = replace(selecting.pinned, failures={}, successes={})
     return int(selecting.take_least() * request.counter.scale)
 
 
 def frame_tokens(request: PlanRequest) -> float:
-    """Return the tokens of the text around brief and turns in a view without marks: its tags, and its introduction."""
+    """Return the tokens of the fixed text in compacted messages: tags, and the introduction without any marks."""
     return _frame_raw(request, ()) * request.counter.scale
 
 
 def _frame_raw(request: PlanRequest, marked: Sequence[str], brief: str = "") -> int:
-    """Return the tokens, before `counter.scale`, of the text around the turns of a view: its tags, the guide to the
-    marks in `marked`, and `brief`."""
+    """Return the raw tokens of the text around the turns in compacted messages: tags, the guide to the marks that occur
+    in `marked`, and the page of memory, `brief`."""
     guide = guide_text(marked, "t10000", request.evidence.root, request.settings.restore_tool)
     key = history_key(request.history.digest)
     return request.counter.raw("\n".join(note_parts(key, ["t10000", "t10001"], [guide, brief + "\n"])))
 
 
 def select(request: PlanRequest, proposal: Proposal) -> Selection:
-    """Return a decision for each turn, and the brief, within ``request.target_tokens``.
+    """Choose what happens to each turn by the planner's `proposal`, so that the compacted messages fit
+    ``request.target_tokens``.
 
-    Pinned parts come first, then brief and record of effects, the planner's strategies, the user's images, and the
-    rules' next best lines. Sizes here are raw tokens (before `counter.scale`) except `least`.
+    Space is given to pinned parts first, then to the page of memory (brief) with the list of effects, the planner's
+    strategies, the user's images, and the best lines by rules. Sizes here are raw tokens, except `least`.
     """
     counter, selecting = request.counter, _Selecting(request, proposal, proposal.brief)
     least = selecting.take_least() * counter.scale
@@ -195,9 +205,10 @@ def _is_by_model(proposal: Proposal) -> bool:
 
 
 def _brief_with_record(request: PlanRequest, proposal: Proposal, room: float) -> str:
-    """Return the brief of `proposal` with the record of effects. `room`: raw tokens for brief and filling lines."""
+    """Return the page of memory of `proposal` with the list of effects on the outside world. `room`: raw tokens for the
+    page and filling lines."""
     counter, records = request.counter, _settled_records(request)
-    brief = brief_text(one for one in read_brief(proposal.brief) if one not in records[0])
+    brief = brief_text(statement for statement in read_brief(proposal.brief) if statement not in records[0])
     limit = max(RECORD_SHARE * room, min(LEAST_RECORD_SHARE * request.target_tokens / counter.scale, room))
     if _is_by_model(proposal):  # a model was asked to leave room for the record: its whole brief stays
         limit = max(min(limit, room - counter.raw(brief)), (1 - BRIEF_SHARE) * room)
@@ -205,27 +216,29 @@ def _brief_with_record(request: PlanRequest, proposal: Proposal, room: float) ->
 
 
 def _settled_records(request: PlanRequest) -> list[list[PageStatement]]:
-    """Return the record of effects without the live tail, in ever shorter forms."""
+    """Return the list of effects on the outside world in ever shorter forms, without those of unanswered turns, which
+    stay anyway."""
     turns = request.evidence.turns
     records = effects_records(request.evidence, RECORD_FORMS)
-    return [[one for one in record if not turns[one.turns[0]].turn.live] for record in records]
+    return [[statement for statement in record if not turns[statement.turns[0]].turn.live] for record in records]
 
 
 @dataclass
 class _Selecting:
-    """Choices so far."""
+    """Selection while it is made: the decision on each turn so far. Its methods give space to one turn after the
+    other."""
 
     request: PlanRequest
     proposal: Proposal
     brief: InitVar[str | None]
-    """Brief that may replace lines of failures; None if it is not written yet."""
+    """Page of memory, which may replace lines on failures; None if it is not written yet."""
     chosen: dict[str, TurnDecision] = field(default_factory=dict)
-    """Decisions so far, by turn id."""
+    """Decision on each turn so far, by turn id."""
     costs: dict[str, float] = field(default_factory=dict)
-    """Raw tokens of these decisions, by turn id."""
+    """Raw tokens that each turn takes by its decision, by turn id."""
     findings: list[Finding] = field(default_factory=list)
     head_costs: dict[str, float] = field(default_factory=dict)
-    """Results of `_head_tokens` so far, by turn id."""
+    """Cache of `_head_tokens`, by turn id."""
 
     def __post_init__(self, brief: str | None) -> None:
         self.turns, asked = self.request.evidence.turns, self.proposal.turns
@@ -233,30 +246,31 @@ class _Selecting:
         self.pin(brief)
 
     def pin(self, brief: str | None) -> None:
-        """Compute the pinned parts in addition to `brief`, which may replace lines of failures."""
+        """Compute the parts of the history that always stay in addition to `brief`, which may replace lines on
+        failures."""
         request, settings = self.request, self.request.settings
         view = settings.window_tokens, request.target_tokens, settings.target_model
         self.pinned = pinned(request.analysis, *view, brief, self.proposal.provenance.planner)
 
     def take_least(self) -> float:
-        """Reduce all turns to the parts that always stay; return the change in raw tokens."""
+        """Reduce all turns to the parts that always stay. Return the change in raw tokens."""
         additional = 0.0
         for turn_id in self.turns:
             additional += self._choose(self._decision(turn_id, "keep" if turn_id in self.pinned.whole else "drop"))
         return additional
 
     def _choose(self, decision: TurnDecision) -> float:
-        """Apply `decision`; return its raw tokens minus those of the decision that it replaces."""
+        """Choose `decision` for its turn. Return how many raw tokens it takes more than the decision before."""
         turn_id, cost = decision.turn_id, self._raw_tokens(decision)
         more = cost - self.costs.get(turn_id, 0)
         self.chosen[turn_id], self.costs[turn_id] = decision, cost
         return more
 
     def _decision(self, turn_id: str, step: Strategy) -> TurnDecision:
-        """Return the decision for a turn with the strategy `step`, or a stronger one if it must not lose so much.
+        """Return a decision on a turn with the strategy `step`, or a stronger one if the turn must not lose so much.
 
-        With pinned lines, ``reference`` and ``drop`` become ``summarize``. With an image or document, ``drop`` becomes
-        ``reference``.
+        If lines of the turn always stay, ``reference`` and ``drop`` become ``summarize``. If it has an image or
+        document, ``drop`` becomes ``reference``.
         """
         turn, asked = self.turns[turn_id], self.asked[turn_id]
         kept_lines, summary = self.pinned.lines.get(turn_id, frozenset()), ""
@@ -280,7 +294,8 @@ class _Selecting:
         )
 
     def _raw_tokens(self, decision: TurnDecision) -> float:
-        """Return an upper bound of the raw tokens of `decision` in the view, whatever its neighbours are."""
+        """Return an upper bound of the raw tokens that the turn of `decision` takes in the compacted messages, whatever
+        happens to the turns next to it."""
         counter, turn = self.request.counter, self.turns[decision.turn_id]
         if decision.strategy == "keep":
             return turn.tokens / counter.scale + (0 if turn.turn.live else KEPT_RAW_TOKENS)
@@ -288,8 +303,8 @@ class _Selecting:
         return counter.raw(text + "\n") + 1 if text else 0
 
     def take_asked(self, left: float) -> float:
-        """Give each turn the planner's strategy, or the next weaker one that fits in `left` raw tokens. The turn with
-        the highest score comes first, of equal scores the newest turn. Return the remaining raw tokens."""
+        """Give each turn the strategy that the planner asked for, or the next weaker one that fits in the `left` raw
+        tokens. Turns with high scores come first, and of equal scores the newest. Return the remaining raw tokens."""
         gave_way: list[str] = []
         newest_first = list(reversed(self.asked.values()))
         for asked in sorted(newest_first, key=lambda asked: -asked.score):
@@ -311,8 +326,8 @@ class _Selecting:
         return left
 
     def keep_images(self, left: float) -> float:
-        """Keep turns with the user's images, the newest first, each if it takes at most `IMAGE_SHARE` of the raw tokens
-        that are `left` then. Return the remaining raw tokens."""
+        """Keep turns with the user's images whole, the newest first, if each takes at most `IMAGE_SHARE` of the raw
+        tokens that are `left` then. Return the remaining raw tokens."""
         for turn_id, turn in reversed(list(self.turns.items())):
             if turn.turn.kind == "user" and self._weight(turn_id) and turn.once(media_marks, self.request.history):
                 decision = self._decision(turn_id, "keep")
@@ -321,8 +336,9 @@ class _Selecting:
         return left
 
     def in_order(self, budget: float) -> list[Pick]:
-        """Return the lines that may fill free room, the best first by relevance and score. Turns that the planner drops
-        have none. `budget`: raw tokens of the target; the ranking ends at 1.25 times as many."""
+        """Return the lines that may fill free space, the best first by their relevance and the planner's scores. Lines
+        of turns that the planner drops are left out. `budget`: raw tokens of the target; the ranking ends at 1.25 times
+        as many."""
         pins = self.pinned.lines, self.pinned.whole
         ranked = rank_lines(self.request.evidence, self.request.relevance, *pins, 1.25 * budget)
         weights = {turn_id: self._weight(turn_id) for turn_id in self.turns}
@@ -330,19 +346,20 @@ class _Selecting:
         return sorted(picks, key=lambda pick: -pick.priority * weights[pick.turn_id])
 
     def _weight(self, turn_id: str) -> float:
-        """Return the factor on the priority of a turn's lines: .5 for score 0, 1 for score .5, 2 for score 1. It is 0
-        if they may not fill space, and 1 if the planner left the choice to the rules."""
+        """Return the factor for the priority of a turn's lines by the planner's score: .5 for score 0, 1 for .5, 2 for
+        1. It is 0 if the lines may not fill space, and 1 if the planner left the choice to the rules."""
         asked = self.asked[turn_id]
         if self.turns[turn_id].turn.live or asked.strategy == "drop" or self.chosen[turn_id].strategy == "keep":
             return 0.0
         return 1.0 if asked.strategy is None else float(MOST_WEIGHT ** (2 * asked.score - 1))
 
     def fill(self, left: float, picks: Sequence[Pick], brief: str) -> float:
-        """Add the next best lines within `left` raw tokens, without lines that only repeat others. Return the remaining
-        raw tokens.
+        """Fill the `left` raw tokens with lines, the best of `picks` first. Lines that only repeat others are removed
+        again. Return the remaining raw tokens.
 
-        Each round adds lines that fit in `room` by their estimated sizes, then counts the entries exactly. If these are
-        too long, the round is undone, and the next one has less room. Otherwise the next round uses what is left.
+        Each round adds lines that fit in `room` by their estimated sizes, then counts the texts of their turns exactly.
+        If these are too long, the round is undone, and the next one has less room. Otherwise the next round uses the
+        remaining space.
         """
         kept_texts, room = self._kept_texts(brief), left
         for _ in range(MOST_ROUNDS):
@@ -365,8 +382,8 @@ class _Selecting:
         return left
 
     def _fitting(self, left: float, picks: Sequence[Pick]) -> tuple[dict[str, set[int]], Sequence[Pick]]:
-        """Return the kept lines, old and new, of each turn that grows by the first `picks`, and the remaining picks. As
-        many picks are used as fit in `left` raw tokens, but at least one."""
+        """Find how many of the first `picks` fit in `left` raw tokens by their estimated sizes; at least one. Return
+        the kept lines, old and new, of each turn that they belong to, and the remaining picks."""
         lines_of_turns: dict[str, set[int]] = {}
         count = 0
         for pick in picks:
@@ -384,8 +401,8 @@ class _Selecting:
         return lines_of_turns, picks[count:]
 
     def _grow(self, before: Mapping[str, TurnDecision], lines_of_turns: Mapping[str, set[int]]) -> float:
-        """Give the turns of `lines_of_turns` their decisions `before`, with these lines as their only excerpts. Return
-        the change in raw tokens."""
+        """Change the decisions `before` of some turns, so that they keep `lines_of_turns`, and choose them. Return the
+        change in raw tokens."""
         additional = 0.0
         for turn_id, lines in lines_of_turns.items():
             update = {"strategy": "summarize", "excerpts": ranges_of(lines)} if lines else {}
@@ -393,7 +410,8 @@ class _Selecting:
         return additional
 
     def _head_tokens(self, turn_id: str) -> float:
-        """Return the average raw tokens of the line of one call of a turn; without calls, of the turn's first words."""
+        """Return how many raw tokens the line about one call of a turn takes on average; without calls, the first words
+        of the turn."""
         if turn_id not in self.head_costs:
             turn = self.turns[turn_id]
             head = TurnDecision(turn_id=turn_id, strategy="reference", relevance_score=0, failed_approach=turn.failed)
@@ -401,7 +419,7 @@ class _Selecting:
         return self.head_costs[turn_id]
 
     def _kept_texts(self, brief: str) -> KeptTexts:
-        """Return a collection of the names and words that `brief` and the chosen lines contain so far."""
+        """Collect the lines kept so far and the statements of `brief`, to find lines that only repeat them."""
         kept_texts = KeptTexts()
         for statement in read_brief(brief):
             kept_texts.add_text(statement.text)
@@ -413,21 +431,21 @@ class _Selecting:
         return kept_texts
 
     def _note_heads(self, kept_texts: KeptTexts, turn_id: str) -> None:
-        """Add the lines of calls in a turn's entry to `kept_texts`, with the owner ``> t12``."""
+        """Add the lines about calls in the text of a turn to `kept_texts`, with an owner such as ``> t12``."""
         entry = entry_text(self.request.evidence, self.chosen[turn_id], self.request.history)
         for head in filter(_HEAD.match, entry.split("\n")):
             kept_texts.add_text(head, f"> {turn_id}")
 
     def _shown_line(self, turn_id: str, number: int) -> _ShownLine:
-        """Return the line with this number of a turn."""
+        """Return the line with this number of a turn, as the compacted messages show it."""
         turn = self.turns[turn_id]
         text = line_text(turn, turn.lines[number - 1], self.request.evidence.root)
         names = self.request.relevance.names_in(turn_id, number - 1, number) or [one_line(text)]
         return _ShownLine(turn_id, number, text, names)
 
     def _without_repeated_lines(self, kept_texts: KeptTexts, before: Mapping[str, TurnDecision]) -> dict[str, set[int]]:
-        """Return the remaining lines of each turn that loses lines, because these were added since the decisions
-        `before` and only repeat kept text. Of two such lines the shorter one is lost."""
+        """Find lines that were added since the decisions `before` and only repeat kept text. Return the other lines of
+        each turn that has such lines. Of two lines that repeat each other, the shorter one is removed."""
         added: list[_ShownLine] = []
         kept = {turn_id: line_numbers(old.excerpts, len(self.turns[turn_id].lines)) for turn_id, old in before.items()}
         for turn_id, old_numbers in kept.items():
@@ -438,11 +456,11 @@ class _Selecting:
         for line in sorted(added, key=lambda line: (-len(line.text), line.number)):
             turn_id = line.turn_id
             part = self.turns[turn_id].lines.text_at(line.number - 1).part
-            own_owners = {turn_id} if part == "result" else {turn_id, f"> {turn_id}"}
-            if kept_texts.repeats(line.names, partial(str, line.text), part, own_owners):
+            owners_of_turn = {turn_id} if part == "result" else {turn_id, f"> {turn_id}"}
+            if kept_texts.repeats(line.names, partial(str, line.text), part, owners_of_turn):
                 shortened.add(turn_id)
                 continue
-            if not kept[turn_id]:  # with its first line, the entry also shows the turn's calls
+            if not kept[turn_id]:  # with the first line, the text of the turn also shows its calls
                 self._note_heads(kept_texts, turn_id)
             kept_texts.add(line.names, line.text, turn_id)
             kept[turn_id].add(line.number)
@@ -452,14 +470,19 @@ class _Selecting:
         return line_numbers(self.chosen[turn_id].excerpts, len(self.turns[turn_id].lines))
 
     def without_repeats(self, brief: str) -> str:
-        """Return `brief` without statements that entries of the cited turns repeat; those under `RECORDED` all stay."""
+        """Return the page of memory `brief` without statements that only repeat the texts of the turns that they cite.
+        Statements under the headings in `RECORDED` all stay."""
         statements = read_brief(brief)
-        rest = [one for one in statements if one.heading in RECORDED or not self._is_repeated_below(one)]
-        return brief if len(rest) == len(statements) else brief_text(rest)
+        others = [
+            statement
+            for statement in statements
+            if statement.heading in RECORDED or not self._is_repeated_below(statement)
+        ]
+        return brief if len(others) == len(statements) else brief_text(others)
 
     def _is_repeated_below(self, statement: PageStatement) -> bool:
-        """Return True if the entries of the turns that `statement` cites contain all that it reports. False if one of
-        these turns has lines of a failure that the brief replaces."""
+        """Return True if the texts in place of the turns that `statement` cites contain all that it reports. Return
+        False if the page of memory replaces a line on a failure in one of these turns."""
         if not self.pinned.covered.keys().isdisjoint(statement.turns):
             return False
         kept_texts, text = KeptTexts(), _CHANGED.sub("", statement.text)
@@ -471,14 +494,15 @@ class _Selecting:
         return kept_texts.repeats_text(text, "assistant")
 
     def keep_ends(self) -> None:
-        """Keep whole the turns at the beginning and the end of the history that `_is_complete` allows, up to the first
-        other turn."""
+        """Keep whole the first and the last turns of the history if all their lines were chosen, up to the first other
+        turn: a message then costs no more than the text that would replace it."""
         for ids in (list(self.chosen), list(reversed(self.chosen))):
             for turn_id in takewhile(self._is_complete, ids):
                 self.chosen[turn_id] = self.chosen[turn_id].model_copy(update=KEPT)
 
     def _is_complete(self, turn_id: str) -> bool:
-        """Return True for a turn that is kept whole, or may be: its entry has all its lines and is no shorter."""
+        """Return True if a turn is kept whole, or may be: the text that would replace it has all its lines and is no
+        shorter."""
         decision, turn = self.chosen[turn_id], self.turns[turn_id]
         if decision.strategy == "keep" or turn.turn.live:
             return decision.strategy == "keep"
