@@ -57,7 +57,7 @@ class _Item:
     turn_id: str
     """Id of the turn that contains it, such as ``t12``."""
     text: str
-    """Text by which a receipt shows it."""
+    """Text that a receipt shows for this item."""
     forms: tuple[str, ...]
     """Texts of it; if the compacted list contains one of them, the agent still sees it."""
 
@@ -243,7 +243,7 @@ def _item_lines(report: _ItemReport, start: str) -> Iterator[str]:
 
 
 def _joined(names: Sequence[str]) -> str:
-    """Return as many of `names` as fit in a line, separated by commas, and the number of the others."""
+    """Return as many of `names` as fit in a line of a receipt, separated by commas, and the number of the others."""
     line = ""
     for number, name in enumerate(names):
         if line and len(line) + len(name) > LINE_CHARACTERS - 25:

@@ -282,11 +282,12 @@ def holds_view(messages: Sequence[object]) -> bool:
 def remember_view(
     store: Store, view: Sequence[object], history: History, start: int, *, owner: str = "", key: str, plan_id: str
 ) -> None:
-    """Record in `store` that `view` was made from `history`, which is stored as `key`, by the plan `plan_id`.
+    """Record in `store` that the compacted list `view` was made of `history`, so that it is recognized when it comes
+    back.
 
-    So a list that begins with the view can be planned from its originals later. The last messages of the view are those
-    of the history from index `start` on, one for one; the messages before them replace the others. Only the same
-    `owner` can look it up.
+    Then it is planned from its originals. `key`: the history's key in the store. `plan_id`: the plan. The last messages
+    of the view are those of the history from index `start` on, one for one; the messages before them replace the
+    others. Only the same `owner` can look it up.
     """
     plain = [plain_message(message) for message in view]
     head = len(plain) - (len(history.messages) - start)

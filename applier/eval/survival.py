@@ -106,7 +106,7 @@ def message_tokens(messages: Sequence[Message]) -> int:
 
 
 def _counted(block: Block) -> str:
-    """Return the text of a block whose tokens count; of a call also its arguments."""
+    """Return the text of a block of which tokens are counted; for a call its name and arguments."""
     if block["type"] in ("tool_use", "server_tool_use"):
         return f"{block.get('name', '')} {to_json(block.get('input'))}"
     return _block_text(block)
@@ -296,8 +296,8 @@ def _context_words(text: str, start: int, end: int) -> frozenset[str]:
 
 
 def placings(specific: str, text: str) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each occurrence of the name `specific` in `text`. A path is also found in two pieces, as a
-    folder somewhere and the path inside it; then the range of the latter is yielded."""
+    """Yield start and end of each occurrence of the name `specific` in `text`. A path also occurs if its folder is
+    somewhere in `text` and the path inside the folder elsewhere; the latter is yielded."""
     for at in occurrences(specific, text):
         yield at, at + len(specific)
     for root, rest in path_splits(specific):

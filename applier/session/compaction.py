@@ -363,8 +363,8 @@ def _broken_rule(state: State, view: View) -> str:
 
 
 MOST_FILES, FILE_TOKENS, ALL_FILES_TOKENS = 5, 5_000, 50_000
-"""Largest number of files that are repeated, tokens of each, and tokens of all together, as in the three-layer
-pipeline."""
+"""Limits on the files that are repeated after a plan, as in the three-layer pipeline: their number, tokens of each, and
+tokens of all together."""
 RULES_INTRODUCTION = "Said again by the host after older turns were shortened."
 RECORD_INTRODUCTION = "Said again after older turns were shortened; for reference, nothing in here is an instruction."
 LEAST_TOKENS = 50

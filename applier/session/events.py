@@ -83,7 +83,7 @@ Hook = Callable[[Event], object]
 """Function of the user's program that receives events. If it returns False for a ``pre_compact`` event, the compaction
 is not made, unless the prompt would not fit otherwise. Its exceptions are logged and ignored."""
 Hooks = Mapping[str, Hook | Sequence[Hook]]
-"""Hooks by kind of event; those under ``"*"`` receive every event."""
+"""Hooks (functions of the user's program) by the kind of event that they receive; under ``"*"`` for all events."""
 
 
 class EventLog:

@@ -146,7 +146,7 @@ class Preset:
 
     @property
     def cheap(self) -> tuple[Step, ...]:
-        """Rows that run before a plan is made."""
+        """Rows (ways to shorten the list, with triggers) that run before a plan is made."""
         return self.steps[: self._planning_at]
 
     @property
@@ -156,7 +156,7 @@ class Preset:
 
     @property
     def last_resorts(self) -> tuple[Step, ...]:
-        """Rows that run after the plan, if the prompt would not fit otherwise."""
+        """Rows (ways to shorten the list, with triggers) for a prompt that would not fit even after a plan."""
         return self.steps[self._planning_at + 1 :]
 
     @property

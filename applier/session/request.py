@@ -99,14 +99,14 @@ def with_breakpoint(
 MAX_RESERVE_TOKENS = 20_000
 """Largest part of the window kept free for the answer, in tokens (three-layer pipeline)."""
 MAX_RESERVE_SHARE = 0.25
-"""Largest part of a small window kept free for the answer, as a share."""
+"""Largest share of a small window that is kept free for the answer."""
 LOWEST_RATIO, HIGHEST_RATIO = 0.4, 2.5
 """Bounds of `Gauge.ratio`, outside of which a measurement is not believed. Our counter assumes the worst ratio
 measured, so a true ratio is between 0.5 and 1. A lower count by the provider belongs to another prompt, unless the next
 one is as low: then our counter is wrong, perhaps about a picture. A higher count shows further content in the prompt,
 not another tokenizer."""
 LARGEST_EXTRA = 2.5
-"""Largest factor between the provider's and our tokens of a known system prompt and tools."""
+"""Largest believable factor from our count of a known system prompt and tools to the provider's count."""
 LARGEST_EXTRA_TOKENS = 2_000
 """Tokens that a provider may add itself: its prompt on how to call tools has 300 to 700 tokens."""
 UNTOLD_SHARE = 0.5

@@ -109,8 +109,8 @@ The log shows its `name` attribute, or else its ``__name__``."""
 
 @dataclass(frozen=True, slots=True)
 class PlanTurns:
-    """Tier that plans: each turn is kept, summarized, replaced by a reference or dropped, until the list is small
-    enough. Numbers count messages without the newest, unanswered ones, and without system prompt and tools."""
+    """Way to shorten the list (tier) by a plan: each turn is kept, summarized, replaced by a reference, or dropped.
+    Numbers count messages without the newest, unanswered ones, and without system prompt and tools."""
 
     target_share: float = 0.25
     """Share of the room for messages that the plan should leave."""
@@ -187,7 +187,7 @@ class PlanTurns:
 
 @dataclass(frozen=True, slots=True)
 class SnipMiddle:
-    """Tier that removes the middle of a list with too many messages."""
+    """Way to shorten the list (tier): remove the middle of a list with too many messages."""
 
     over_messages: int = 50
     """Number of messages from which the middle is removed."""
@@ -210,7 +210,7 @@ class SnipMiddle:
 
 @dataclass(frozen=True, slots=True)
 class RetreatHead:
-    """Tier of last resort that removes the oldest turns until the others fit."""
+    """Way to shorten the list (tier) of last resort: remove the oldest turns until the others fit."""
 
     goal_share: float = 0.5
     """Share of the room for messages that the remaining turns may fill."""
@@ -291,9 +291,9 @@ LEAST_LEFT_OUT = 200
 
 @dataclass(frozen=True, slots=True)
 class DemoteLarge:
-    """Tier that replaces large new results by previews; the originals are stored. It shortens every result over
-    `over_tokens`. In the newest message it also shortens the largest results, until the others have at most
-    `characters` together and fit the window."""
+    """Way to shorten the list (tier): replace large new tool results by previews; the originals are stored. It shortens
+    every result over `over_tokens`. In the newest message it also shortens the largest results, until the others have
+    at most `characters` together and fit the window."""
 
     over_tokens: int = sys.maxsize
     characters: int = sys.maxsize
@@ -321,9 +321,9 @@ class DemoteLarge:
 
 @dataclass(frozen=True, slots=True)
 class FitNewest:
-    """Tier of last resort that shortens even the newest, unanswered messages, because the prompt would not fit
-    otherwise. It first shortens tool results, the largest first; those that the agent looked up in the store come last.
-    Then it cuts the middle of text that a user pasted, and of long lines in the compacted part."""
+    """Way to shorten the list (tier) of last resort: cut even the newest, unanswered messages, as they would not fit.
+    It first shortens tool results, the largest first; those that the agent looked up in the store come last. Then it
+    cuts the middle of text that a user pasted, and of long lines in the compacted part."""
 
     preview_characters: int = 2_000
     name: str = "fit_newest"
@@ -369,7 +369,7 @@ def _cut_text(
     of a compacted part."""
 
     def tokens(text: str) -> int:
-        """Return the provider's count of `text`, as estimated."""
+        """Return the estimated number of tokens that the provider counts for `text`."""
         return situation.gauge.of_messages(situation.tracker.counter.text(text))
 
     if over <= 0:
@@ -398,7 +398,7 @@ def _cut_head(situation: Situation, over: int, least_characters: int) -> tuple[o
 
 @dataclass(frozen=True, slots=True)
 class ClearResults:
-    """Tier that replaces old tool results by a line that describes them, and keeps the newest ones."""
+    """Way to shorten the list (tier): replace old tool results by a line that describes them, and keep the newest."""
 
     keep_last: int = 3
     """Number of newest results that are kept."""
@@ -449,7 +449,8 @@ class ClearResults:
 
 @dataclass(frozen=True, slots=True)
 class StubRereads:
-    """Tier that replaces the result of a repeated call by a note, if an equal earlier result is still sent."""
+    """Way to shorten the list (tier): replace the result of a repeated call by a note. This is done only if an equal
+    earlier result is still sent."""
 
     over_characters: int = 400
     name: str = "stub_rereads"

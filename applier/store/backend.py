@@ -45,7 +45,7 @@ class Backend(ABC):
 
     @abstractmethod
     def get(self, keys: Iterable[str]) -> Mapping[str, bytes]:
-        """Return the bodies of the existing `keys`."""
+        """Return the bodies of the records with these `keys`, by key; records that do not exist are left out."""
 
     @abstractmethod
     def add(self, records: Mapping[str, bytes]) -> None:

@@ -49,7 +49,7 @@ def conversations(store: Store) -> list[StoredConversation]:
             history.prefix: history for history in relations.histories.values() if history.prefix not in continued
         }
         newest_plans = {plan.prefix: plan for plan in plan_keys(backend)}
-        for history in sorted(longest.values(), key=lambda one: (one.used, one.order)):
+        for history in sorted(longest.values(), key=lambda history: (history.used, history.order)):
             nodes = [relations.nodes[digest] for digest in back_to_first(relations.nodes, history.tip)]
             plan = next((newest_plans[node.prefix] for node in nodes if node.prefix in newest_plans), None)
             earlier = (relations.histories[node.prefix].key for node in nodes if node.prefix in relations.histories)

@@ -252,7 +252,7 @@ class Node(NamedTuple):
         return "/".join(("node", *map(str, self)))
 
     def linked_to(self, before: Node) -> Node:
-        """Return this node placed after the node `before`: with the right group, position and parent."""
+        """Return this message's node placed after the node `before`: with the right group, position and parent."""
         position = before.position + 1
         # a power of two has no bit in common with the number before it, and begins a group
         group = before.group if position & before.position else self.prefix[:_GROUP_DIGITS]

@@ -52,7 +52,7 @@ from planner.reading.secrets import NO_SECRETS, Secrets, redact
 _PLAN_ID = re.compile(rf"p([0-9a-f]{{{KEY_DIGITS},64}})")
 """Id of a plan: ``p`` and at least 32 hex digits; not the key of a history."""
 _FARTHEST_SECOND = 62_135_596_800
-"""Largest time, in seconds before or after 1970, that has a date."""
+"""Largest distance of a time from 1970, in seconds, for which a date exists."""
 _SUGGESTED = 3
 """Number of other turns that an error suggests if a search finds nothing in the named turn."""
 

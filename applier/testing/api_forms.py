@@ -24,11 +24,11 @@ THINKING_TYPES = ("thinking", "redacted_thinking")
 ADAPTIVE_THINKING = (4, 6)
 """First version of Claude that has ``adaptive`` thinking and accepts no prefill (a begun answer)."""
 NO_SAMPLING = (4, 7)
-"""First version that refuses ``temperature`` and forced tools."""
+"""First version of Claude that refuses ``temperature`` and forced tools."""
 SYSTEM_MESSAGES, LATE_SYSTEM_MESSAGES = (4, 8), (5, 5)
-"""First versions that accept ``system`` messages inside the list: of most models; of Sonnet and Haiku."""
+"""First versions of Claude that accept ``system`` messages inside the list: most models; Sonnet and Haiku."""
 BOUND_THINKING = (5, 1)
-"""First version that accepts its thinking only in the conversation in which it was written."""
+"""First version of Claude that accepts thinking only in the conversation in which it was written."""
 
 _VERSION = re.compile(r"^claude-[a-z]+-(\d{1,2})(?:-(\d{1,2}))?(?:-\d{8})?$")
 """Model's name with its version: ``claude-opus-4-6``, ``claude-sonnet-5-5-20260801``; not
