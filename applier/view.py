@@ -22,8 +22,7 @@ from planner.analysis import Analysis, analyze
 from planner.api import FIND_ORIGINALS, Originals
 from planner.errors import ApplyError, ReferenceNotFound, StalePlan, StoreError, TranscriptError
 from planner.guards import check_plan
-from planner.layout import joined_messages, thinking_policy
-from planner.placeholders import first_note
+from planner.layout import first_note, joined_messages, thinking_policy
 from planner.plan import CompactionPlan, Layout
 from planner.prices import cache_prices, payback_calls, switch_dollars
 from planner.reading.messages import (

@@ -20,8 +20,7 @@ from planner.evidence import TurnEvidence
 from planner.evidence.effects import retried
 from planner.evidence.hosts import binding_lines
 from planner.evidence.words import figures_of, specifics_of, without_figures
-from planner.layout import leading_turn
-from planner.placeholders import first_note
+from planner.layout import first_note, leading_turn
 from planner.reading.lazy import lazy_property
 from planner.reading.lines import Line
 from planner.reading.messages import History

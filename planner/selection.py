@@ -17,15 +17,14 @@ from typing import Any, NamedTuple
 
 from planner.brief import PageStatement, brief_text, fit_brief, read_brief, with_record
 from planner.evidence import TurnEvidence
+from planner.layout import introduction_text, note_parts
 from planner.pinned import memory_room, pinned
 from planner.placeholders import (
     entry_text,
-    guide_text,
     history_key,
     line_numbers,
     line_text,
     media_marks,
-    note_parts,
     ranges_of,
 )
 from planner.plan import Finding, Provenance, Strategy, TurnDecision
@@ -71,7 +70,7 @@ SMALLER_ROOM = 0.9
 MOST_ROUNDS = 3
 """Number of rounds in which free space is filled. Each round writes the texts of the growing turns again."""
 EVERY_MARK = ("✗\n> \n| \n+ …",)
-"""Text with every mark that the guide to the compacted messages may have to explain, to compute its largest size."""
+"""Text with every mark that the introduction of compacted messages may have to explain, to compute its largest size."""
 RECORDED = frozenset({"EFFECTS", "PENDING", "NOTES"})
 """Headings of the page of memory whose statements stay even if the text of a turn repeats them."""
 KEPT: Mapping[str, Any] = {"strategy": "keep", "summary": "", "excerpts": ()}
@@ -166,11 +165,11 @@ def frame_tokens(request: PlanRequest) -> float:
 
 
 def _frame_raw(request: PlanRequest, marked: Sequence[str], brief: str = "") -> int:
-    """Return the raw tokens of the text around the turns in compacted messages: tags, the guide to the marks that occur
-    in `marked`, and the page of memory, `brief`."""
-    guide = guide_text(marked, "t10000", request.evidence.root, request.settings.restore_tool)
+    """Return the raw tokens of the text around the turns in compacted messages: tags, the introduction to marks that
+    occur in `marked`, and the page of memory, `brief`."""
+    introduction = introduction_text(marked, "t10000", request.evidence.root, request.settings.restore_tool)
     key = history_key(request.history.digest)
-    return request.counter.raw("\n".join(note_parts(key, ["t10000", "t10001"], [guide, brief + "\n"])))
+    return request.counter.raw("\n".join(note_parts(key, ["t10000", "t10001"], [introduction, brief + "\n"])))
 
 
 def select(request: PlanRequest, proposal: Proposal) -> Selection:
