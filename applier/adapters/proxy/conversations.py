@@ -131,7 +131,7 @@ class Conversations:
         key, because the key of a login changes every few hours.
         """
         self._open, self._clock = open_session, clock
-        self._own = own or OwnClient()
+        self._own_client = own or OwnClient()
         self._limit_tokens, self._idle_seconds = limit_tokens, idle_seconds
         self._marks = marks
         self._by_id: dict[str, Conversation] = {}
@@ -241,9 +241,9 @@ class Conversations:
     def _name(self, headers: Mapping[str, str]) -> str:
         """Return the client's name for its conversations; empty if it sends none, or one that it may not use."""
         name = headers.get(NAME_HEADER, "")
-        if self._own.secret and hmac.compare_digest(name.encode(), self._own.secret.encode()):
-            return self._own.name
-        return name if _NAME.fullmatch(name) and name != self._own.name else ""
+        if self._own_client.secret and hmac.compare_digest(name.encode(), self._own_client.secret.encode()):
+            return self._own_client.name
+        return name if _NAME.fullmatch(name) and name != self._own_client.name else ""
 
     def scope(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> str:
         """Return a text that separates clients, so that none gets another's conversation even if messages are equal:
@@ -254,7 +254,7 @@ class Conversations:
         name alone, because its credentials change. Only digests of the credentials and of the scope are stored.
         """
         name = self._name(headers)
-        if name and name == self._own.name:
+        if name and name == self._own_client.name:
             return name
         user = field_of(body.get("metadata"), "user_id")
         return f"{_owner(headers)}/{name}/{user or body.get('user') or ''}"
@@ -263,7 +263,7 @@ class Conversations:
         """Return the beginning of the session ids of a client: ``NAME.`` for the client that this proxy was started
         for, ``NAME.OWNER.`` for another client with a name, ``proxy-`` for one without a name."""
         name = self._name(headers)
-        if name and name != self._own.name:
+        if name and name != self._own_client.name:
             return f"{name}.{_owner(headers)}."
         return f"{name}." if name else "proxy-"
 

@@ -189,7 +189,7 @@ class _LogLine(BaseModel):
         content = self.message.content if self.message else ""
         return [] if isinstance(content, str) else content
 
-    def ids(self, kind: str, key: str) -> set[str]:
+    def block_values(self, kind: str, key: str) -> set[str]:
         """Return the values of `key` in the line's blocks of the type `kind`: the ``id`` of each ``tool_use``."""
         return {str(block.get(key)) for block in self.blocks if block["type"] == kind}
 
@@ -284,10 +284,10 @@ def _with_siblings(lines: Collection[_LogLine], path: Collection[int]) -> set[in
     answers = {line.answer_id for line in lines if line.answer_id and line.number in chosen}
     chosen.update(line.number for line in lines if line.answer_id in answers)
     chosen_lines = [line for line in lines if line.number in chosen]
-    unanswered = {key for line in chosen_lines for key in line.ids("tool_use", "id")}
-    unanswered -= {key for line in chosen_lines for key in line.ids("tool_result", "tool_use_id")}
+    unanswered = {key for line in chosen_lines for key in line.block_values("tool_use", "id")}
+    unanswered -= {key for line in chosen_lines for key in line.block_values("tool_result", "tool_use_id")}
     for line in lines:
-        results = line.ids("tool_result", "tool_use_id")
+        results = line.block_values("tool_result", "tool_use_id")
         if results and results <= unanswered:
             chosen.add(line.number)
             unanswered -= results
@@ -344,10 +344,10 @@ def _add(assembly: Assembly, line: _LogLine) -> bool:
         content, from_host = line.message.content, bool(line.is_meta or line.is_summary)
     if line.type == "assistant":
         answer = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        assembly.assistant(answer, line.number, line.answer_id or f"line {line.number}")
+        assembly.add_assistant(answer, line.number, line.answer_id or f"line {line.number}")
     else:
         marked = _marked(content) if line.is_meta and not line.is_summary else content
-        assembly.user(marked, line.number, from_host=from_host, joins=bool(line.is_summary))
+        assembly.add_user(marked, line.number, from_host=from_host, joins=bool(line.is_summary))
     return bool(content) or line.message is not None
 
 

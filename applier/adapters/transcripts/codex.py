@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from applier.adapters.transcripts.document import Document, json_text, malformed
-from applier.adapters.transcripts.responses import Item, ReadItems, item_blocks, spoken, to_items
+from applier.adapters.transcripts.responses import Item, ReadItems, item_blocks, sender_and_content, to_items
 from applier.adapters.transcripts.transcript import Assembly, Client, LogLine, Origins, Transcript, marked_as_host
 from planner.errors import TranscriptError
 from planner.evidence.hosts import is_host_text
@@ -146,24 +146,24 @@ class _Rollout:
         for entry in replacement if isinstance(replacement, list) else ():
             kept = Item.model_validate(entry)
             if kept.type == "message" and kept.role == "user":
-                self.assembly.user(item_blocks(kept.content), number, only_in="part")
+                self.assembly.add_user(item_blocks(kept.content), number, only_in="part")
         if isinstance(summary := item.get("message"), str):
-            self.assembly.user(summary, number, from_host=True, only_in="whole" if replacement else "")
+            self.assembly.add_user(summary, number, from_host=True, only_in="whole" if replacement else "")
 
     def _add_item(self, item: Item, number: int) -> None:
         """Add a response item to the conversation. A system message before the first message belongs to the system
         prompt; a later one becomes a user's message marked as Codex's own text. Record unknown types in `skipped`."""
-        role, content = spoken(item) or ("", [])
+        role, content = sender_and_content(item) or ("", [])
         texts = [str(block.get("text")) for block in content if block["type"] == "text"]
         if role == "assistant":
-            self.assembly.assistant(content, number, late=True)
+            self.assembly.add_assistant(content, number, late=True)
         elif role == "system" and not self.assembly.pieces:
             self.system.extend(texts)
         elif role == "system":
-            self.assembly.user(marked_as_host("\n".join(texts)), number, from_host=True)
+            self.assembly.add_user(marked_as_host("\n".join(texts)), number, from_host=True)
         elif role:
             from_host = role == "host" or (len(texts) == len(content) and all(map(is_host_text, texts)))
-            self.assembly.user(content, number, from_host=from_host)
+            self.assembly.add_user(content, number, from_host=from_host)
         elif item.type not in _SILENT:
             self.skipped.setdefault(item.type, []).append(number)
 

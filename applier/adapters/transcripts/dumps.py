@@ -1,8 +1,8 @@
 """Reads files that other libraries (LangChain, Gemini …) and coding agents (OpenHands, OpenCode, Pi …) saved.
 
-Each format has a function that yields the content of one entry of its list as pairs of a sender and blocks (`Spoken`).
-Some also have a function that finds the lists in a file. If an entry lacks a field, KeyError is raised, which `paired`
-turns into an error that names the entry's place.
+Each format has a function that yields the content of one entry of its list as pairs of a sender and blocks. Some also
+have a function that finds the lists in a file. If an entry lacks a field, KeyError is raised, which `paired` turns into
+an error that names the entry's place.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any
 from applier.adapters.transcripts.message_lists import (
     THINKING,
     Data,
+    EntryContent,
     EntryList,
-    Spoken,
     as_blocks,
-    called,
-    dicts,
+    call_block,
     images,
-    lists,
+    list_finder,
+    objects_in,
     read_only,
-    result,
+    result_block,
     with_system,
 )
 from applier.adapters.transcripts.openai_chat import arguments_as_object
-from applier.adapters.transcripts.responses import CALLS, OUTPUTS, Item, spoken
+from applier.adapters.transcripts.responses import CALLS, OUTPUTS, Item, sender_and_content
 from planner.reading.messages import Block
 
 _ROLES = {
@@ -40,12 +40,12 @@ _ROLES = {
 """Anthropic's roles by the names that other libraries use."""
 
 
-def _chat(role: str, entry: Data) -> Spoken:
+def _chat(role: str, entry: Data) -> EntryContent:
     """Yield the content of a chat message in the form that most libraries use: texts and tool calls, or a result.
     `role`: its role or type, as its library names it."""
     if role in ("tool", "function", "observation"):
         failed = entry.get("status") == "error"
-        yield "host", [result(entry.get("tool_call_id"), entry.get("name"), entry.get("content"), failed)]
+        yield "host", [result_block(entry.get("tool_call_id"), entry.get("name"), entry.get("content"), failed)]
         return
     extra = entry.get("additional_kwargs") or {}
     only_call = entry.get("function_call") or extra.get("function_call")
@@ -56,7 +56,8 @@ def _chat(role: str, entry: Data) -> Spoken:
 
 def _call_of(call: Data) -> Block:
     function = call.get("function") or call
-    return called(call.get("id"), function["name"], function["args"] if "args" in function else function["arguments"])
+    arguments = function["args"] if "args" in function else function["arguments"]
+    return call_block(call.get("id"), function["name"], arguments)
 
 
 def _langchain_fields(entry: Data) -> Data:
@@ -72,20 +73,20 @@ def _is_langchain(entry: Data) -> bool:
     return "role" not in entry and "content" in plain and plain.get("type") in kinds
 
 
-def _langchain(entry: Data) -> Spoken:
+def _langchain(entry: Data) -> EntryContent:
     plain = _langchain_fields(entry)
     return _chat(plain.get("role") or plain["type"], plain)
 
 
-def _pydantic_ai(entry: Data) -> Spoken:
+def _pydantic_ai(entry: Data) -> EntryContent:
     """Yield the parts of a request or response that pydantic-ai saved, without the model's thinking."""
     for part in entry["parts"]:
         kind, content = part["part_kind"], part.get("content")
         key, name = part.get("tool_call_id"), part.get("tool_name")
         if kind.endswith("tool-call"):
-            yield "assistant", [called(key, name, part.get("args"))]
+            yield "assistant", [call_block(key, name, part.get("args"))]
         elif name and (kind.endswith("tool-return") or kind == "retry-prompt"):
-            yield "host", [result(key, name, content, part.get("outcome") != "success")]
+            yield "host", [result_block(key, name, content, part.get("outcome") != "success")]
         elif kind not in THINKING:
             sender = {"user-prompt": "user", "system-prompt": "system"}.get(kind, "host")
             role = "assistant" if entry["kind"] == "response" else sender
@@ -101,13 +102,13 @@ def _pydantic_ai_lists(values: Any) -> list[EntryList]:
     return [EntryList(with_system({"system": newest}), entries)] if has_form else []
 
 
-def _gemini(entry: Data) -> Spoken:
+def _gemini(entry: Data) -> EntryContent:
     """Yield the parts of a message of Gemini's API (there called a ``content``): texts, tool calls and results."""
     role = "assistant" if entry.get("role") == "model" else "user"
     for part in entry["parts"]:
         call, answer = part.get("functionCall") or part.get("function_call"), _gemini_answer(part)
         if call:
-            yield "assistant", [called(call.get("id"), call["name"], call.get("args"))]
+            yield "assistant", [call_block(call.get("id"), call["name"], call.get("args"))]
         elif role == "user" and _GEMINI_HOST.match(str(part.get("text", ""))):
             yield "host", as_blocks(part)
         else:
@@ -128,23 +129,23 @@ def _gemini_answer(part: Any) -> Block | None:
     response = answer.get("response") or {}
     content = response.get("output", response.get("result", response.get("error")))
     plain = content if isinstance(content, str) and len(response) == 1 else response
-    return result(answer.get("id"), answer["name"], plain, "error" in response)
+    return result_block(answer.get("id"), answer["name"], plain, "error" in response)
 
 
-def _sharegpt(entry: Data) -> Spoken:
+def _sharegpt(entry: Data) -> EntryContent:
     role, value = entry["from"], entry["value"]
     if role == "function_call":
         role, value = "gpt", {"tool_calls": [{"function": arguments_as_object(value)}]}
     return _chat(role, value if isinstance(value, dict) else {"content": value, "name": entry.get("name")})
 
 
-def _response_item(entry: Data) -> Spoken:
+def _response_item(entry: Data) -> EntryContent:
     """Yield the content of an item of OpenAI's Responses API. Thinking is left out; an item that is no message, tool
     call or result becomes an assistant's text with its JSON."""
     item = Item.model_validate(entry)
-    sender_and_blocks = spoken(item)
-    if sender_and_blocks or item.type not in THINKING:
-        yield sender_and_blocks or ("assistant", as_blocks({"item": entry}))
+    content = sender_and_content(item)
+    if content or item.type not in THINKING:
+        yield content or ("assistant", as_blocks({"item": entry}))
 
 
 def _is_item(entry: Data) -> bool:
@@ -157,11 +158,11 @@ def _responses(value: Any) -> list[EntryList]:
     """Return the conversation in each saved request or response (an object with ``input`` or ``output``) of the
     Responses API; if there is none, the value itself if it is a list of items."""
     found: list[EntryList] = []
-    for holder in dicts(value):
+    for holder in objects_in(value):
         items = [*_messages(holder, "user", "input"), *_messages(holder, "assistant", "output")]
         if any(map(_is_item, items)) or (items and "instructions" in holder):
             found.append(EntryList(with_system(holder), items))
-    return found or lists(_is_item)(value)
+    return found or list_finder(_is_item)(value)
 
 
 def _messages(holder: Data, role: str, *keys: str) -> list[Any]:
@@ -179,7 +180,7 @@ def _runs(value: Any) -> list[EntryList]:
     """Return the conversation of each run in a file of LangSmith: its inputs, then those outputs that do not repeat
     them."""
     runs: list[EntryList] = []
-    for run in (run for run in dicts(value) if "run_type" in run):
+    for run in (run for run in objects_in(value) if "run_type" in run):
         inputs, outputs = (run.get(side) or {} for side in ("inputs", "outputs"))
         before = _messages(inputs, "user", "messages", "contents", "input", "question")
         choices = [*_messages(outputs, "", "generations"), *_messages(outputs, "", "choices")]
@@ -190,7 +191,7 @@ def _runs(value: Any) -> list[EntryList]:
     return [run for run in runs if run.entries]
 
 
-def _run_entry(entry: Data) -> Spoken:
+def _run_entry(entry: Data) -> EntryContent:
     """Yield the content of a message in a LangSmith run, in the form of any library that LangSmith records."""
     forms = ((_is_langchain, _langchain), (_is_item, _response_item), (_is_content, _gemini))
     convert = next((convert for has_form, convert in forms if has_form(entry)), None)
@@ -201,7 +202,7 @@ def _is_content(entry: Data) -> bool:
     return isinstance(entry.get("parts"), list) and "kind" not in entry
 
 
-def _gemini_session(entry: Data) -> Spoken:
+def _gemini_session(entry: Data) -> EntryContent:
     """Yield the content of a message of Gemini CLI: texts, then each tool call with its result. If a result is missing,
     the text that the screen showed takes its place, or else the call's status."""
     role = {"user": "user", "gemini": "model"}.get(entry["type"])
@@ -210,9 +211,9 @@ def _gemini_session(entry: Data) -> Spoken:
         parts = content if isinstance(content, list) else [content]
         yield from _gemini({"role": role, "parts": [{"text": p} if isinstance(p, str) else p for p in parts]})
     for call in entry.get("toolCalls") or ():
-        yield "assistant", [called(call["id"], call["name"], call.get("args"))]
+        yield "assistant", [call_block(call["id"], call["name"], call.get("args"))]
         parts = call.get("result") or [call.get("resultDisplay") or call.get("status")]
-        answer = next(filter(None, map(_gemini_answer, parts)), None) or result(None, None, parts)
+        answer = next(filter(None, map(_gemini_answer, parts)), None) or result_block(None, None, parts)
         failed = answer["is_error"] or call.get("status") in ("error", "cancelled")
         yield "host", [{**answer, "tool_use_id": call["id"], "is_error": failed}]
 
@@ -244,7 +245,7 @@ _UNSPOKEN = frozenset({"change_agent_state", "agent_state_changed", "null", "con
 """Types of OpenHands' actions and observations that its model never saw."""
 
 
-def _openhands(entry: Data) -> Spoken:
+def _openhands(entry: Data) -> EntryContent:
     """Yield the content of an event of OpenHands 1, or of an action or observation of earlier versions. An observation
     is the result of an action, which its field ``cause`` names by id."""
     if isinstance(entry.get("kind"), str):
@@ -253,7 +254,8 @@ def _openhands(entry: Data) -> Spoken:
         meta = (entry.get("extras") or {}).get("metadata") or {}
         content = "".join(text or "" for text in (meta.get("prefix"), entry.get("content"), meta.get("suffix")))
         failed = entry["observation"] == "error" or (meta.get("exit_code") or 0) > 0
-        yield "host", [] if entry["observation"] in _UNSPOKEN else [result(entry.get("cause"), None, content, failed)]
+        if entry["observation"] not in _UNSPOKEN:
+            yield "host", [result_block(entry.get("cause"), None, content, failed)]
     elif entry["action"] not in _UNSPOKEN:
         yield _openhands_action(entry["action"], entry.get("source") == "agent", entry)
 
@@ -265,14 +267,14 @@ def _openhands_action(kind: str, by_agent: bool, entry: Data) -> tuple[str, list
     if by_agent and kind not in ("message", "system", "finish"):
         name = (entry.get("tool_call_metadata") or {}).get("function_name") or kind
         inputs = {key: value for key, value in args.items() if key != "thought" and value is not None}
-        return "assistant", [*as_blocks(args.get("thought")), called(entry["id"], name, inputs)]
+        return "assistant", [*as_blocks(args.get("thought")), call_block(entry["id"], name, inputs)]
     role = "system" if kind == "system" else "assistant" if by_agent else "user" if kind == "message" else "host"
     texts = [args.get(key) for key in ("content", "thought", "final_thought", "command", "code")]
     pictures = images({"image_urls": args.get("image_urls") or []})
     return role, as_blocks([*texts, *pictures]) or as_blocks(entry.get("message"))
 
 
-def _openhands_event(entry: Data) -> Spoken:
+def _openhands_event(entry: Data) -> EntryContent:
     """Yield the content of an event of OpenHands 1: a system prompt, a message, a tool call, or a tool's result."""
     kind, key, name = entry["kind"], entry.get("tool_call_id"), entry.get("tool_name")
     if kind == "SystemPromptEvent":
@@ -282,15 +284,15 @@ def _openhands_event(entry: Data) -> Spoken:
     elif kind == "ActionEvent":
         call = entry.get("tool_call") or {}
         arguments = (call.get("function") or call).get("arguments") or entry.get("action")
-        yield "assistant", [*as_blocks(entry.get("thought")), called(key, name, arguments)]
+        yield "assistant", [*as_blocks(entry.get("thought")), call_block(key, name, arguments)]
     elif name:
         observation = entry.get("observation") or {}
         content = observation.get("content") or entry.get("error") or entry.get("rejection_reason") or observation
-        yield "host", [result(key, name, content, observation.get("is_error") or not observation)]
+        yield "host", [result_block(key, name, content, observation.get("is_error") or not observation)]
     yield "host", as_blocks(entry.get("extended_content"))
 
 
-def _opencode(entry: Data) -> Spoken:
+def _opencode(entry: Data) -> EntryContent:
     """Yield the content of an OpenCode message: for each answer of the model in it, texts and tool calls, then
     results."""
     role, results = entry["info"]["role"], list[Block]()
@@ -300,9 +302,9 @@ def _opencode(entry: Data) -> Spoken:
             yield "host", results
             results = []
         elif kind == "tool":
-            yield role, [called(part["callID"], part["tool"], state.get("input"))]
+            yield role, [call_block(part["callID"], part["tool"], state.get("input"))]
             output = state.get("output") or state.get("error") or state.get("status")
-            results.append(result(part["callID"], None, output, state.get("status") == "error"))
+            results.append(result_block(part["callID"], None, output, state.get("status") == "error"))
         elif kind == "file":
             yield role, as_blocks({**part, "type": part["mime"]})
         elif kind == "text":
@@ -313,20 +315,20 @@ _PI_NOTES = ("custom_message", "branch_summary")
 """Types of log lines with texts that Pi or an extension of it sent to the model; other types are for the screen."""
 
 
-def _pi(entry: Data) -> Spoken:
+def _pi(entry: Data) -> EntryContent:
     """Yield the content of a log line of Pi: texts and tool calls, a result, or a command that the user ran."""
     note: Data = {"role": "host", "content": entry.get("content") or entry.get("summary")}
     message: Data = note if entry["type"] in _PI_NOTES else entry["message"]
     role, content = message["role"], message.get("content") or []
     if role == "toolResult":
-        yield "host", [result(message["toolCallId"], message["toolName"], content, message.get("isError"))]
+        yield "host", [result_block(message["toolCallId"], message["toolName"], content, message.get("isError"))]
     elif role == "bashExecution":
         ran = f"The user ran `{message['command']}`:\n{message['output']}"
         yield "host", [] if message.get("excludeFromContext") else as_blocks(ran)
     else:
         for part in content if isinstance(content, list) else [content]:
             is_call = isinstance(part, dict) and part.get("type") == "toolCall"
-            yield role, [called(part["id"], part["name"], part["arguments"])] if is_call else as_blocks(part)
+            yield role, [call_block(part["id"], part["name"], part["arguments"])] if is_call else as_blocks(part)
 
 
 def _pi_sessions(value: Any) -> list[EntryList]:
@@ -335,7 +337,7 @@ def _pi_sessions(value: Any) -> list[EntryList]:
     The lines form a tree, as a user can go back and branch off. Only the branch of the last line is read; a log without
     parents is read whole.
     """
-    lines = dicts(value)
+    lines = objects_in(value)
     types = [line.get("type") for line in lines]
     head = next((line for line, kind in zip(lines, types, strict=True) if kind in ("session", "message")), {})
     if "cwd" not in head or "message" not in types:  # a line with the title may come before the head
@@ -353,15 +355,15 @@ _COPILOT_ROLES = {"user.message": "user", "system.notification": "host"}
 """Senders of texts by the type of the event."""
 
 
-def _copilot(entry: Data) -> Spoken:
+def _copilot(entry: Data) -> EntryContent:
     """Yield the content of an event of Copilot CLI: texts and tool calls, or a result; nothing for other events."""
     kind, data = entry["type"], entry["data"]
     if kind == "tool.execution_complete":
         answer = data.get("result") or data.get("error") or {}
         content = answer.get("content") or answer.get("message")
-        yield "host", [result(data["toolCallId"], None, content, not data.get("success"))]
+        yield "host", [result_block(data["toolCallId"], None, content, not data.get("success"))]
     elif kind == "assistant.message":
-        calls = (called(call["toolCallId"], call["name"], call.get("arguments")) for call in data["toolRequests"])
+        calls = (call_block(call["toolCallId"], call["name"], call.get("arguments")) for call in data["toolRequests"])
         yield "assistant", [*as_blocks(data.get("content")), *calls]
     elif kind in _COPILOT_ROLES:
         yield _COPILOT_ROLES[kind], as_blocks(data.get("content"))
@@ -370,7 +372,7 @@ def _copilot(entry: Data) -> Spoken:
 def _copilot_sessions(value: Any) -> list[EntryList]:
     """Return the conversation in a session log of Copilot CLI; an empty list if the file has another form. Events of
     subagents (they name the call that started them) are left out."""
-    lines = dicts(value)
+    lines = objects_in(value)
     if not lines or lines[0].get("type") != "session.start":
         return []
     events = [line for line in lines if isinstance(line.get("data"), dict)]
@@ -383,7 +385,7 @@ DUMPS = (
     read_only(
         "openhands",
         "a trajectory of OpenHands",
-        lists(
+        list_finder(
             lambda e: "source" in e and any(isinstance(e.get(key), str) for key in ("action", "observation", "kind")),
             "trajectory",
             "history",
@@ -396,19 +398,19 @@ DUMPS = (
     read_only(
         "opencode",
         "an export of OpenCode",
-        lists(lambda e: isinstance(e.get("parts"), list) and "role" in (e.get("info") or ()), "messages"),
+        list_finder(lambda e: isinstance(e.get("parts"), list) and "role" in (e.get("info") or ()), "messages"),
         _opencode,
     ),
     read_only("pi", "a session of Pi", _pi_sessions, _pi),
     read_only("copilot_cli", "a session of Copilot CLI", _copilot_sessions, _copilot),
     read_only("langsmith", "runs of LangSmith", _runs, _run_entry),
-    read_only("langchain", "messages of LangChain", lists(_is_langchain, "messages"), _langchain),
+    read_only("langchain", "messages of LangChain", list_finder(_is_langchain, "messages"), _langchain),
     read_only("pydantic_ai", "messages of pydantic-ai", _pydantic_ai_lists, _pydantic_ai),
-    read_only("gemini", "contents of Gemini", lists(_is_content, "contents", "history", "messages"), _gemini),
+    read_only("gemini", "contents of Gemini", list_finder(_is_content, "contents", "history", "messages"), _gemini),
     read_only(
         "sharegpt",
         "conversations of ShareGPT",
-        lists(lambda e: {"from", "value"} <= e.keys(), "conversations"),
+        list_finder(lambda e: {"from", "value"} <= e.keys(), "conversations"),
         _sharegpt,
     ),
     read_only("responses", "items of the Responses API", _responses, _response_item),

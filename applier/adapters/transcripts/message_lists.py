@@ -229,7 +229,7 @@ MESSAGE_LISTS = (
 """Formats that can be read and written, in the order in which they are tried."""
 
 
-Spoken = Iterator[tuple[str, list[Block]]]
+EntryContent = Iterator[tuple[str, list[Block]]]
 """Content of an entry: pairs of a sender and blocks. The sender is ``user``, ``assistant``, ``system``, or ``host`` for
 results and for text that the agent's program added. A call may lack its id. A result may have the ``name`` of its tool
 instead of the id of its call."""
@@ -240,7 +240,7 @@ _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def paired(
-    convert: Callable[[Data], Spoken], entries: Sequence[Any], places: Sequence[str]
+    convert: Callable[[Data], EntryContent], entries: Sequence[Any], places: Sequence[str]
 ) -> Iterator[NumberedMessage]:
     """Convert `entries` to messages in which the result of each tool call follows it. `convert` reads one entry.
     `places`: the place of each entry in the file, for errors."""
@@ -277,11 +277,11 @@ class _Entries(Pairing):
         elif block["type"] == "tool_result":
             self._add_result(number, block)
         elif role == "assistant":
-            self.assistant([block], number)
+            self.add_assistant([block], number)
         elif role == "system" and (last is None or last.role == "system"):
             self.pieces.append(GrowingMessage("system", [block], [number]))
         elif role == "user" or block["type"] != "text":
-            self.user([block], number, joins=last is not None and number in last.lines)
+            self.add_user([block], number, joins=last is not None and number in last.lines)
         elif block["text"].strip():
             self.take(number, "user", {"type": "text", "text": marked_as_host(block["text"])})
 
@@ -293,7 +293,7 @@ class _Entries(Pairing):
             new_id = f"{new_id}_{len(self._ids) + 1}" if new_id in self._ids else new_id
             self._ids.add(new_id)
             self._open[key] = {**block, "id": new_id}
-            self.assistant([self._open[key]], number)
+            self.add_assistant([self._open[key]], number)
 
     def _add_result(self, number: int, block: Block) -> None:
         """Attach a result to the unanswered call with its id, or, if it has no id, to the oldest unanswered call of its
@@ -304,7 +304,7 @@ class _Entries(Pairing):
         call = self._open.pop(key, None)
         if call is not None:
             flag = {"is_error": True} if block.get("is_error") else {}
-            self.user([{"type": "tool_result", "tool_use_id": call["id"], "content": content, **flag}], number)
+            self.add_user([{"type": "tool_result", "tool_use_id": call["id"], "content": content, **flag}], number)
             self._answers[key] = content
         elif self._answers.get(key) != content:
             self.take(number, "host", {"type": "text", "text": result_text(block)})
@@ -352,32 +352,35 @@ def _medium(part: Data, kind: str) -> Block:
     return {"type": "text", "text": f"[{mime}]" if data and mime else to_json(part)}
 
 
-def called(key: Any, name: Any, arguments: Any) -> Block:
+def call_block(key: Any, name: Any, arguments: Any) -> Block:
     """Return the ``tool_use`` block for a call with the id `key` (or None) and `arguments` as an object or JSON
     text."""
     value = arguments_as_object(arguments) if isinstance(arguments, str) else arguments or {}
     return {"type": "tool_use", "id": key, "name": str(name), "input": value}
 
 
-def result(key: Any, name: Any, content: Any, failed: Any = False) -> Block:
+def result_block(key: Any, name: Any, content: Any, failed: Any = False) -> Block:
     """Return the ``tool_result`` block for the call with the id `key`. If `key` is None, it answers the oldest call
     without a result of the tool `name`, or of any tool if `name` is None too. `content`: see `as_blocks`."""
     inner = content if isinstance(content, str) else as_blocks(content)
     return {"type": "tool_result", "tool_use_id": key, "name": name, "content": inner, "is_error": bool(failed)}
 
 
-def dicts(value: Any) -> list[Data]:
+def objects_in(value: Any) -> list[Data]:
     """Return the objects in `value` if it is a list; `value` alone if it is an object; else an empty list."""
     return [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, dict)]
 
 
-def lists(is_entry: Callable[[Data], bool], *keys: str) -> Callable[[Any], list[EntryList]]:
+def list_finder(is_entry: Callable[[Data], bool], *keys: str) -> Callable[[Any], list[EntryList]]:
     """Return a function that finds the conversations in the JSON value of a file. It returns each list under one of
     `keys` that contains an entry (by `is_entry`); if there is none, the value itself if it is such a list."""
 
+    def has_entries(value: Any) -> bool:
+        return any(map(is_entry, objects_in(value)))
+
     def conversations(value: Any) -> list[EntryList]:
-        holders = [(one, key) for one in dicts(value) for key in keys if any(map(is_entry, dicts(one.get(key))))]
-        if not holders and isinstance(value, list) and any(map(is_entry, dicts(value))):
+        holders = [(holder, key) for holder in objects_in(value) for key in keys if has_entries(holder.get(key))]
+        if not holders and isinstance(value, list) and has_entries(value):
             return [EntryList({}, value)]
         return [EntryList(with_system(holder), holder[key]) for holder, key in holders]
 
@@ -394,7 +397,7 @@ def with_system(holder: Data) -> Data:
 
 
 def read_only(
-    name: str, title: str, conversations: Callable[[Any], list[EntryList]], convert: Callable[[Data], Spoken]
+    name: str, title: str, conversations: Callable[[Any], list[EntryList]], convert: Callable[[Data], EntryContent]
 ) -> MessageList:
     """Return a file format that can only be read. `convert` reads one entry; the others are fields of `MessageList`."""
     return MessageList(name, title, partial(paired, convert), conversations=conversations)

@@ -51,7 +51,7 @@ class Item(BaseModel):
     num_turns: int = 0
 
 
-def spoken(item: Item) -> tuple[str, list[Block]] | None:
+def sender_and_content(item: Item) -> tuple[str, list[Block]] | None:
     """Return the sender and the content of `item`, as Anthropic blocks. The sender is ``user``, ``assistant``,
     ``system``, or ``host`` for a tool's result. Return None for an item that is not part of the conversation."""
     if item.role and item.type in ("", "message"):

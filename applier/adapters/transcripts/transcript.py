@@ -216,7 +216,7 @@ class Pairing:
         self._callers: dict[str, GrowingMessage] = {}
         """Assistant messages by the ids of the tool calls in them."""
 
-    def assistant(self, content: Sequence[Block], line: int, group: str = "", *, late: bool = False) -> None:
+    def add_assistant(self, content: Sequence[Block], line: int, group: str = "", *, late: bool = False) -> None:
         """Add blocks of the assistant from the log line number `line`. Blocks with the same `group` form one message.
 
         Without a group, the blocks continue the newest message if it is the assistant's and no result for it was read.
@@ -236,7 +236,7 @@ class Pairing:
         piece.lines.append(line)
         self._callers.update((str(block.get("id")), piece) for block in spoken if block["type"] == "tool_use")
 
-    def user(
+    def add_user(
         self,
         content: str | list[Block],
         line: int,
