@@ -207,7 +207,7 @@ class NameIndex:
         """Return True if the source contains `name` as a whole name, or a hash that begins with it."""
         components = {*map(str.casefold, _COMPONENT.findall(name))}
         for text in self._texts[:QUICK_TEXTS] if components else ():
-            if name in text[:QUICK_CHARACTERS] and _whole(name).search(text[:QUICK_CHARACTERS]):
+            if text.find(name, 0, QUICK_CHARACTERS) >= 0 and _whole(name).search(text, 0, QUICK_CHARACTERS):
                 return True
         if not components or name in self._hashes:
             return True

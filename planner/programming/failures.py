@@ -306,12 +306,12 @@ def _verdict(text: str) -> Verdict | None:
     text = text[:LINE_CHARACTERS]
     prefix = _PREFIX.match(text)
     bare = text[prefix.end() :] if prefix else text
-    counts = [*_COUNT.finditer(bare)]
-    head = bare[: counts[0].start()].strip(" =✔✓") if counts else ""
-    if counts and _may_precede(head, counts[0][2].lower()):
-        if any(int(count[1]) for count in counts if count[2].lower() != "pass"):
-            return "failed"
-        return None if head.startswith(("✖", "✗", "×")) else "passed"
+    if first_count := _COUNT.search(bare):
+        head = bare[: first_count.start()].strip(" =✔✓")
+        if _may_precede(head, first_count[2].lower()):
+            if any(int(count[1]) for count in _COUNT.finditer(bare) if count[2].lower() != "pass"):
+                return "failed"
+            return None if head.startswith(("✖", "✗", "×")) else "passed"
     if _FAILED.match(bare) or _EXIT.search(bare[:HEAD_CHARACTERS]):
         return "failed"
     return "passed" if _PASSED.match(bare) else None
@@ -363,17 +363,19 @@ def _last_lines(result: _Result) -> Sequence[Statement]:
 def _rank(text: str, result: _Result) -> _Rank | None:
     """Return what kind of information about a failure the line `text` has; None if it has none."""
     verdict, text = result.verdict(text), text[:LINE_CHARACTERS]
-    if _DENIES.match(text) or _FRAME.match(text):
-        return None
+    has_words, rank = mentions_failure(text), None
     if _FAILED_TEST.match(text):
-        return _Rank.FAILED_TEST
-    if verdict == "failed":
-        return _Rank.WORDS
-    if _NAMES_ERROR.match(text) or _LOCATED.match(text) or (_COMPLAINS.match(text) and mentions_failure(text)):
-        return _Rank.REASON
-    if mentions_failure(text) and not _ECHO.match(text) and len(text.split()) > 1:
-        return _Rank.WORDS
-    return _Rank.EXIT_CODE if _EXIT.search(text) else None
+        rank = _Rank.FAILED_TEST
+    elif verdict == "failed":
+        rank = _Rank.WORDS
+    elif _NAMES_ERROR.match(text) or _LOCATED.match(text) or (has_words and _COMPLAINS.match(text)):
+        rank = _Rank.REASON
+    elif has_words and not _ECHO.match(text) and len(text.split()) > 1:
+        rank = _Rank.WORDS
+    elif _EXIT.search(text):
+        rank = _Rank.EXIT_CODE
+    # tested last, as most lines have no rank
+    return None if rank and (_DENIES.match(text) or _FRAME.match(text)) else rank
 
 
 def _report(result: _Result, counts: Sequence[Statement]) -> list[Statement]:
