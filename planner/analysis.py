@@ -86,11 +86,9 @@ class Analysis:
 
     @lazy_property
     def broken(self) -> Mapping[str, str]:
-        """Turns with calls that the API would refuse, by id, each with the reason. They are kept as they are.
-
-        The last turn is left out, as its results may come later. Other faults, such as repeated ids (``call_0`` each
-        time), do no further harm in compacted messages, and some providers accept them.
-        """
+        """Turns with calls that the API would refuse, by id, each with the reason. They are kept as they are. The last
+        turn is left out, as its results may come later. Other faults, such as repeated ids (``call_0`` each time), do
+        no further harm in compacted messages, and some providers accept them."""
         problems: dict[str, str] = {}
         if all(turn.once(_pairs_up, self.history) for turn in list(self.evidence.turns.values())[:-1]):
             return problems

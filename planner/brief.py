@@ -196,11 +196,9 @@ def _checks(_: Evidence) -> dict[PageStatement, CheckedStatement]:
 
 
 def _checked(written: PageStatement, evidence: Evidence, users_words: str) -> CheckedStatement:
-    """Correct the statement `written` until no fault remains, as one correction can cause another.
-
-    The quotation of a part of the user's sentence is extended to the sentence, or marked as a part, once. If the result
-    still has such a quotation, all its quotation marks are removed. `users_words`: all that the user wrote.
-    """
+    """Correct the statement `written` until no fault remains, as one correction can cause another. The quotation of a
+    part of the user's sentence is extended to the sentence, or marked as a part, once. If the result still has such a
+    quotation, all its quotation marks are removed. `users_words`: all that the user wrote."""
     findings: list[Finding] = []
     sound = _settled(replace(written, text=evidence.shown(written.text)), evidence, users_words, findings)
     whole = partial(_with_whole_sentences, users_words=users_words, evidence=evidence)
@@ -258,11 +256,8 @@ def _mended(
 
 def _grounded(statement: PageStatement, evidence: Evidence) -> tuple[PageStatement | None, str]:
     """Correct the citations of `statement`, so that the cited turns contain its names. Return the statement, and the
-    problem, which is empty if there is none.
-
-    Turns that do not exist are removed. For a name that is in none of the cited turns, the newest turn with it is
-    added. If a name is in no turn at all, the statement is None.
-    """
+    problem, which is empty if there is none. Turns that do not exist are removed. For a name that is in none of the
+    cited turns, the newest turn with it is added. If a name is in no turn at all, the statement is None."""
     cited = tuple(turn_id for turn_id in statement.turns if turn_id in evidence.turns)
     missing = _missing(statement.text, cited, evidence)
     in_no_turn = frozenset(invented(statement.text, evidence.names)) if missing else frozenset()
@@ -334,11 +329,9 @@ def _unquoted(statement: PageStatement, may_stay: Callable[[re.Match[str]], bool
 
 
 def _may_quote(match: re.Match[str], users_words: str, cited: Sequence[TurnEvidence]) -> bool:
-    """Return True if the quotation `match` may keep its quotation marks.
-
-    It may if it is shorter than `QUOTE_WORDS`, or if the user wrote it. Otherwise it must be part of code, and one of
-    the `cited` turns must contain it with its quotation marks.
-    """
+    """Return True if the quotation `match` may keep its quotation marks. It may if it is shorter than `QUOTE_WORDS`, or
+    if the user wrote it. Otherwise it must be part of code, and one of the `cited` turns must contain it with its
+    quotation marks."""
     words, before = match[0][1:-1], match.string[: match.start()]
     if _count_words(words) < QUOTE_WORDS or _folded(words.strip(" .…")) in users_words:
         return True
@@ -372,11 +365,9 @@ def _without_quotations(statement: PageStatement) -> PageStatement:
 
 
 def _honest_forms(part: str, evidence: Evidence) -> Iterator[str]:
-    """Yield the forms in which `part` of a user's sentence may be quoted without a false impression.
-
-    The first is the sentence, if little longer than `part`. The second is `part` with ``…`` where it is cut. There
-    is none if the user also wrote `part` as a whole sentence, so that it may stay as it is.
-    """
+    """Yield the forms in which `part` of a user's sentence may be quoted without a false impression. The first is the
+    sentence, if little longer than `part`. The second is `part` with ``…`` where it is cut. There is none if the user
+    also wrote `part` as a whole sentence, so that it may stay as it is."""
     folded = _folded(part)
     turns = (turn for turn in evidence.turns.values() if folded in turn.once(_quotable))
     lines = (_plain(line.text) for turn in turns for line in turn.lines.of_sources("user", "planner"))
@@ -493,11 +484,8 @@ def with_record(
 
 def fit_brief(text: str, counter: TokenCounter, most_raw_tokens: float) -> tuple[str, int]:
     """Shorten the page of memory `text` to `most_raw_tokens`. Return it with the number of statements that became
-    shorter or were removed.
-
-    The headings lose statements in the order of `GIVE_WAY`, each its last statement first, and of that its last
-    clauses.
-    """
+    shorter or were removed. The headings lose statements in the order of `GIVE_WAY`, each its last statement first, and
+    of that its last clauses."""
     statements: list[PageStatement | None] = [*read_brief(text)]
     costs = [_raw_tokens(statement, counter) for statement in statements]
     excess, reduced = sum(costs) + 2 * len(HEADINGS) - most_raw_tokens, 0  # each heading takes about two tokens

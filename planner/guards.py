@@ -329,10 +329,8 @@ def sound_proposal(analysis: Analysis, proposal: Proposal) -> tuple[Proposal, tu
 
 
 def _sound(turn: TurnEvidence, turn_proposal: TurnProposal) -> tuple[TurnProposal | None, Finding | None]:
-    """Return the valid part of a planner's proposal for `turn`, and a remark on the invalid part.
-
-    A summary with a made-up name is removed alone. With any other fault, the whole proposal is None.
-    """
+    """Return the valid part of a planner's proposal for `turn`, and a remark on the invalid part. A summary with a
+    made-up name is removed alone. With any other fault, the whole proposal is None."""
     turn_id = turn.turn.id
     valid, problem = _with_valid_fields(turn_id, turn_proposal)
     if valid is None:

@@ -250,11 +250,8 @@ def inner_mark(block: Block) -> Block:
 
 def joined_messages(view: Sequence[Any], more: Iterable[object]) -> list[Any]:
     """Return the messages of `view` and `more` as one list, in which neighbours of one role become one message; others
-    stay the same objects.
-
-    A user's message after system messages is joined to the user's message before these, as the API refuses a system
-    message between two messages of the user.
-    """
+    stay the same objects. A user's message after system messages is joined to the user's message before these, as the
+    API refuses a system message between two messages of the user."""
     groups: list[list[Any]] = [[message] for message in view]
     for message in more:
         last = len(groups) - 1

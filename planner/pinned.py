@@ -92,11 +92,8 @@ def pinned(
     analysis: Analysis, window_tokens: int, target_tokens: int, model: str, brief: str | None, planner: str
 ) -> Pinned:
     """Find the parts of a conversation that stay in addition to the page of memory, `brief` (None if it is not written
-    yet): unanswered turns, failures, and the user's words.
-
-    `model`: model that reads the compacted messages. `planner`: name of the planner. If it is not ``rules``, the user's
-    words get less room, as its page of memory repeats them.
-    """
+    yet): unanswered turns, failures, and the user's words. `model`: model that reads the compacted messages. `planner`:
+    name of the planner. If it is not ``rules``, the user's words get less room, as its page of memory repeats them."""
     turns = analysis.evidence.turns
     covered = covered_failures(brief or "", analysis.evidence)
     failures = {
@@ -168,11 +165,8 @@ def unknown_view(history: History) -> str:
 
 def _previews(analysis: Analysis, demoted: frozenset[str], window_tokens: int) -> dict[str, frozenset[int]]:
     """Return by turn id the numbers of the lines that previews show of the `demoted` turns, which are unanswered but
-    too large for the window.
-
-    The previews show at most `PREVIEW_LINES` at either end of each long part. They show fewer lines if all previews
-    together would exceed `PREVIEW_SHARE` of the window.
-    """
+    too large for the window. The previews show at most `PREVIEW_LINES` at either end of each long part. They show fewer
+    lines if all previews together would exceed `PREVIEW_SHARE` of the window."""
     turns = [analysis.evidence.turns[turn_id] for turn_id in demoted]
     room = PREVIEW_SHARE * window_tokens / analysis.counter.scale
     for most in range(PREVIEW_LINES, -1, -1):
@@ -204,12 +198,9 @@ class OwnWords(NamedTuple):
 
 
 def words_limit(memory_tokens: float, outcome_tokens: float, *, beside_page: bool) -> float:
-    """Return how many tokens of words that the user typed stay verbatim at most.
-
-    `memory_tokens`: the room for everything but the unanswered turns. `outcome_tokens`: tokens that lines on failures
-    and later successes take of it. `beside_page`: True if a model writes the page of memory, which repeats the user's
-    demands.
-    """
+    """Return how many tokens of words that the user typed stay verbatim at most. `memory_tokens`: the room for
+    everything but the unanswered turns. `outcome_tokens`: tokens that lines on failures and later successes take of it.
+    `beside_page`: True if a model writes the page of memory, which repeats the user's demands."""
     share = OWN_WORDS_SHARE * max(memory_tokens - outcome_tokens, memory_tokens / 2)
     return (PAGE_FACTOR if beside_page else 1.0) * max(share, LEAST_WORDS_TOKENS)
 

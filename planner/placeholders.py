@@ -114,11 +114,9 @@ def ranges_of(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
 
 
 def call_line(call: Call, text: str, root: str) -> str:
-    """Shorten `text`, the line with the arguments of `call`, by what a reader does not need.
-
-    It loses the name of the main argument (what the call reads, searches or runs), numbers and switches. A command also
-    loses its description, and the remark that it runs in the folder `root`.
-    """
+    """Shorten `text`, the line with the arguments of `call`, by what a reader does not need. It loses the name of the
+    main argument (what the call reads, searches or runs), numbers and switches. A command also loses its description,
+    and the remark that it runs in the folder `root`."""
     text, main_value = f" {text}", call.sought or call.path or call.command
     for key, value in call.input.items() if main_value else ():
         argument = f" {key}={value if isinstance(value, str) else to_json(value)}"
@@ -205,10 +203,8 @@ def entry_text(evidence: Evidence, decision: TurnDecision, history: History) -> 
 
 def _new_entry(evidence: Evidence, decision: TurnDecision, media: Sequence[str]) -> str:
     """Write the text that replaces a turn: id and remarks, then its calls (``reference``) or the chosen lines
-    (``summarize``), and `media`, the words for its images.
-
-    ``✗`` follows the id if the turn failed as a whole; but not if it is an earlier summary, which names its failures.
-    """
+    (``summarize``), and `media`, the words for its images. ``✗`` follows the id if the turn failed as a whole; but not
+    if it is an earlier summary, which names its failures."""
     entry = _Entry(evidence, evidence.turns[decision.turn_id], decision)
     is_summary = any(entry.turn.lines.of_sources("planner"))
     has_failed = decision.failed_approach and not (entry.failed_calls or is_summary or entry.turn.once(_is_doubtful))
@@ -246,11 +242,8 @@ class _Entry:
 
     def call_line_with_outcome(self, call: Call, argument_line: Line | None = None, result: Sequence[Line] = ()) -> str:
         """Return one line for a call: ``> name arguments → outcome``, with ``✗`` in front if it failed and other calls
-        succeeded.
-
-        `argument_line`: the line of its arguments to show; without it, a few words describe the call. `result`: lines
-        of its result that the entry shows below.
-        """
+        succeeded. `argument_line`: the line of its arguments to show; without it, a few words describe the call.
+        `result`: lines of its result that the entry shows below."""
         root = self.evidence.root
         line = call_line(call, argument_line.text, root) if argument_line is not None else call.name
         if argument_line is None or line.strip() == call.name:  # all arguments have several lines
@@ -278,11 +271,9 @@ class _Entry:
         return "" if is_below else outcome[:OUTCOME_CHARACTERS] + "…"
 
     def body(self) -> Iterator[str]:
-        """Yield the parts of the text in place of a summarized turn, with the lines that the decision chooses.
-
-        In order: the summary with the agent's words, each call with its lines, other lines such as those of documents,
-        and the user's words.
-        """
+        """Yield the parts of the text in place of a summarized turn, with the lines that the decision chooses. In
+        order: the summary with the agent's words, each call with its lines, other lines such as those of documents, and
+        the user's words."""
         chosen = line_numbers(self.decision.excerpts, len(self.turn.lines))
         in_calls = {block for call in self.turn.calls for block in (call.block, call.result_block)}
         outside = [line for line in self.turn.lines.outside(in_calls) if line.number in chosen]

@@ -241,11 +241,9 @@ def cached_prompt(read_tokens: int, written_tokens: int = 0) -> Usage:
 
 
 def billed_tokens(usage: object, name: str) -> int:
-    """Return the tokens of the kind `name`, such as ``input_tokens``, that are billed for a response.
-
-    `usage`: field of the response, a dict or an object of the SDK. Compactions by the provider itself are only in its
-    ``iterations``, not in the other fields (``BetaUsage`` in the SDK).
-    """
+    """Return the tokens of the kind `name`, such as ``input_tokens``, that are billed for a response. `usage`: field of
+    the response, a dict or an object of the SDK. Compactions by the provider itself are only in its ``iterations``, not
+    in the other fields (``BetaUsage`` in the SDK)."""
     steps = field_of(usage, "iterations")
     compactions = [step for step in steps if field_of(step, "type") == "compaction"] if isinstance(steps, list) else []
     values = (field_of(part, name) for part in (usage, *compactions))

@@ -119,10 +119,7 @@ class Columns(NamedTuple):
 @dataclass
 class Occurrences:
     """Names in all turns of a conversation, where they occur, and how often. It does not change after `extended` has
-    returned it.
-
-    `rows`, `columns` and `parts` refer to a name by its *place*, its index in `names`.
-    """
+    returned it. `rows`, `columns` and `parts` refer to a name by its *place*, its index in `names`."""
 
     digests: tuple[str, ...] = ()
     """Digests of the turns, by which a longer history is recognised."""
@@ -319,10 +316,8 @@ def line_relevance(evidence: Evidence, occurrences: Occurrences) -> Relevance:
 
 def focused(relevance: Relevance, evidence: Evidence, task: str, focus: str) -> Relevance:
     """Return `relevance` with higher factors for turns that share words with the task and the focus (what the caller
-    asks to keep in particular).
-
-    Rare words count most, as in search. A turn whose id is in `focus` counts as if it contained all its words.
-    """
+    asks to keep in particular). Rare words count most, as in search. A turn whose id is in `focus` counts as if it
+    contained all its words."""
     shares = {turn_id: TASK_WEIGHT * share for turn_id, share in _shared_words(relevance, task).items()}
     for turn_id, share in _shared_words(relevance, focus).items():
         shares[turn_id] = shares.get(turn_id, 0.0) + FOCUS_WEIGHT * share
@@ -373,11 +368,9 @@ def _bases(turn: TurnEvidence) -> Sequence[float]:
 
 
 def _likelihoods(names: Occurrences, all_lines: int) -> Iterator[float]:
-    """Yield for each name the likelihood that the agent uses it again. `all_lines`: number of lines of the history.
-
-    The coefficients are a logistic regression of "the agent itself writes this name later", fitted to public agent
-    sessions that were cut at 43 places. Boosted trees over 26 features, cross-validated by session, ranked no better.
-    """
+    """Yield for each name the likelihood that the agent uses it again. `all_lines`: number of lines of the history. The
+    coefficients are a logistic regression of "the agent itself writes this name later", fitted to public agent sessions
+    that were cut at 43 places. Boosted trees over 26 features, cross-validated by session, ranked no better."""
     characters, all_turns = names.characters, len(names.digests)
     logs = [log1p(number) for number in range(2 * all_turns + 1)]
     writers_score = [sum(WRITER_SCORES[part] for part in WRITERS if bits & _BITS[part]) for bits in range(8)]
@@ -657,10 +650,8 @@ def _informative_lines(turn: TurnEvidence) -> array[int]:
 
 def _with_neighbours(lines: Lines, number: int) -> range:
     """Return the numbers of the line `number` and of its nearest neighbours, which explain it: so many that they are
-    half of the text near it.
-
-    A long line has no neighbours, as it explains itself, nor has the line with the short arguments of a call.
-    """
+    half of the text near it. A long line has no neighbours, as it explains itself, nor has the line with the short
+    arguments of a call."""
     at, alone = number - 1, range(number, number + 1)
     text = lines.text_at(at)
     length = len(text.words(at).strip())

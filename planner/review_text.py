@@ -173,11 +173,9 @@ def review_sections(
     brief_lines: int | None = None,
     cost: str = "",
 ) -> Iterator[Section]:
-    """Yield the sections of the review of `plan` that are not empty, without secrets.
-
-    `whole`: True to leave nothing out; `most`: about how many lines a section has otherwise; `brief_lines`: number of
-    lines of the page of memory, None for all; `cost`: a sentence about the price of the change.
-    """
+    """Yield the sections of the review of `plan` that are not empty, without secrets. `whole`: True to leave nothing
+    out; `most`: about how many lines a section has otherwise; `brief_lines`: number of lines of the page of memory,
+    None for all; `cost`: a sentence about the price of the change."""
     limit = None if whole else most
     constraints = [_fact_line(fact) for fact in plan.extracted_facts if fact.type == "constraint"]
     failures = [_failure_line(failure, whole=whole) for failure in notes.failures]

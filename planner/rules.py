@@ -46,10 +46,8 @@ class RulesPlanner:
 
     def propose(self, request: PlanRequest) -> Proposal:
         """Score every turn of ``request.history``. No strategies are chosen, so that all lines compete for the space.
-
         If a model has planned the session before, its page of memory and its choices stay, and rules add the later
-        turns.
-        """
+        turns."""
         ranks = _ranks({turn_id: request.relevance.of_turn(turn_id) for turn_id in request.evidence.turns})
         turns = {turn_id: _judged(turn, ranks[turn_id], request) for turn_id, turn in request.evidence.turns.items()}
         proposal = Proposal(turns, Provenance(planner="rules"), _facts(request), rules_brief(request.evidence))
@@ -134,11 +132,8 @@ def decisions_in(turn: TurnEvidence) -> Iterator[str]:
 
 def rules_brief(evidence: Evidence) -> str:
     """Write the page of memory by rules: requests, state, effects, facts and open tasks, with the newest statement
-    first under each heading.
-
-    Failures, and words of the user other than requests, are left out, as the texts in place of their turns show them in
-    context. Each statement cites turns that contain all its names.
-    """
+    first under each heading. Failures, and words of the user other than requests, are left out, as the texts in place
+    of their turns show them in context. Each statement cites turns that contain all its names."""
     request, record = latest_request(evidence), list(evidence.record)
     sections: dict[Heading, list[RecordLine]] = {
         "REQUEST": [*([request] if request else []), *reversed(choices(evidence))],
@@ -221,11 +216,8 @@ _REVIEW = lazy_pattern(
 
 def urls(evidence: Evidence) -> list[RecordLine]:
     """Return the addresses of web pages that the user, the agent or the outcome of a call mentions, as statements with
-    the turns that mention them.
-
-    Pull requests and issues come first, then the newest pages. Addresses of APIs, badges and files of a page are left
-    out.
-    """
+    the turns that mention them. Pull requests and issues come first, then the newest pages. Addresses of APIs, badges
+    and files of a page are left out."""
     turns_of_urls: dict[str, list[str]] = {}
     for turn in evidence.turns.values():
         for url in turn.once(_urls):

@@ -266,11 +266,9 @@ class _Selecting:
         return more
 
     def _decision(self, turn_id: str, step: Strategy) -> TurnDecision:
-        """Return a decision on a turn with the strategy `step`, or a stronger one if the turn must not lose so much.
-
-        If lines of the turn always stay, ``reference`` and ``drop`` become ``summarize``. If it has an image or
-        document, ``drop`` becomes ``reference``.
-        """
+        """Return a decision on a turn with the strategy `step`, or a stronger one if the turn must not lose so much. If
+        lines of the turn always stay, ``reference`` and ``drop`` become ``summarize``. If it has an image or document,
+        ``drop`` becomes ``reference``."""
         turn, asked = self.turns[turn_id], self.asked[turn_id]
         kept_lines, summary = self.pinned.lines.get(turn_id, frozenset()), ""
         if step == "summarize":

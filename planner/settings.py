@@ -140,21 +140,17 @@ class PlanSettings(CheckedSettings):
 
 
 def bare_tool_name(name: str) -> str:
-    """Return the name of a tool without that of its MCP server, which clients put before it.
-
-    For ``mcp__SERVER__restore_context`` it is ``restore_context``, whatever the server. For this project's server, the
-    forms of Copilot (``compactor-restore_context``) and OpenCode (``compactor_restore_context``) are known, too.
-    """
+    """Return the name of a tool without that of its MCP server, which clients put before it. For
+    ``mcp__SERVER__restore_context`` it is ``restore_context``, whatever the server. For this project's server, the
+    forms of Copilot (``compactor-restore_context``) and OpenCode (``compactor_restore_context``) are known, too."""
     server, _, tool = name.rpartition("__")
     return tool if server else re.sub(f"^{_SERVER}[-_]", "", name)
 
 
 def restore_tool_of(tools: Sequence[Mapping[str, Any]], called: str = RESTORE_TOOL) -> str:
     """Return the full name of the agent's tool that restores removed content, from its `tools`; empty without one.
-
     `called`: the tool's name without its server. The host program's own tool is preferred to one of this project's
-    server, and that to one of an unknown server.
-    """
+    server, and that to one of an unknown server."""
     all_names = (str((tool.get("function") or tool).get("name", "")) for tool in tools)
     names = [name for name in all_names if called in (name, bare_tool_name(name)) and re.fullmatch(TOOL_NAME, name)]
     on_our_server = re.compile(rf"(.*{_SERVER}__|{_SERVER}[-_]){re.escape(called)}")
@@ -179,11 +175,8 @@ class ToolUse(CheckedSettings):
 
 def declared_uses(uses: Mapping[str, ToolUse], tools: Sequence[Mapping[str, Any]] = ()) -> dict[str, ToolUse]:
     """Return what is declared about tools, by name: by the user (`uses`), or else by the annotations in `tools`, the
-    agent's own definitions.
-
-    A ``readOnlyHint`` of true serves to recognise repeated reads, never to drop an action. If it is false, or if there
-    is a ``destructiveHint``, the tool acts (MCP specification, ToolAnnotations).
-    """
+    agent's own definitions. A ``readOnlyHint`` of true serves to recognise repeated reads, never to drop an action. If
+    it is false, or if there is a ``destructiveHint``, the tool acts (MCP specification, ToolAnnotations)."""
     hinted: dict[str, ToolUse] = {}
     for tool in tools:
         hints = tool.get("annotations")

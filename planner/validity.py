@@ -284,11 +284,9 @@ def thinking_is_whole(request: CheckedRequest) -> Iterator[Violation]:
 
 
 def thinking_is_in_order(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 10: thinking is never last in the list, and with manual thinking begins its message.
-
-    "The final block in an assistant message cannot be `thinking`"; "If an assistant message contains any thinking
-    blocks, the first block must be `thinking`" (Claude up to 4.5).
-    """
+    """Check rule 10: thinking is never last in the list, and with manual thinking begins its message. "The final block
+    in an assistant message cannot be `thinking`"; "If an assistant message contains any thinking blocks, the first
+    block must be `thinking`" (Claude up to 4.5)."""
     last = len(request.messages) - 1
     for at, message in enumerate(request.messages):
         is_thinking = [block["type"] in THINKING for block in blocks(message)]
@@ -351,11 +349,9 @@ def nothing_is_blank(request: CheckedRequest) -> Iterator[Violation]:
 
 
 def roles_are_known(request: CheckedRequest) -> Iterator[Violation]:
-    """Check rule 19: roles are ``user`` and ``assistant``, and ``system`` for models that accept it inside the list.
-
-    A system message follows a user's message, or an assistant's on which the provider still works. It is the last
-    message or right before an assistant's (Anthropic, "Mid-conversation system messages").
-    """
+    """Check rule 19: roles are ``user`` and ``assistant``, and ``system`` for models that accept it inside the list. A
+    system message follows a user's message, or an assistant's on which the provider still works. It is the last message
+    or right before an assistant's (Anthropic, "Mid-conversation system messages")."""
     for at, message in enumerate(request.messages):
         role, place = message["role"], place_of(at)
         if role not in ROLES:
@@ -374,11 +370,8 @@ def roles_are_known(request: CheckedRequest) -> Iterator[Violation]:
 
 def compaction_blocks_lead(request: CheckedRequest) -> Iterator[Violation]:
     """Check rule 23: ``compaction`` blocks, the provider's own summaries, are not empty, and each is the first block of
-    its message.
-
-    A signed one (made on demand) is the first block of the list, and the only signed one. See
-    ``CompactionBlockMisplacedError`` and similar errors in the SDK.
-    """
+    its message. A signed one (made on demand) is the first block of the list, and the only signed one. See
+    ``CompactionBlockMisplacedError`` and similar errors in the SDK."""
     signed = 0
     for at, index, block in request.blocks:
         if block["type"] != "compaction":
@@ -519,11 +512,8 @@ def _with_results_by_users(messages: Iterable[Message]) -> Iterator[Message]:
 
 def _with_unique_ids(message: Message, known_ids: set[str], new_ids: dict[str, str]) -> Message:
     """Return `message` with another id for each call whose id is in `known_ids`, as an id may occur once. The ids of
-    its calls are added to `known_ids`.
-
-    `new_ids`: ids of the calls in this run of messages, by the ids that their results have. Of several calls with the
-    same id, the first gets the result.
-    """
+    its calls are added to `known_ids`. `new_ids`: ids of the calls in this run of messages, by the ids that their
+    results have. Of several calls with the same id, the first gets the result."""
     content = list[Block]()
     for block in blocks(message):
         if block["type"] == "tool_use":
@@ -556,11 +546,8 @@ def _notes(calls: Sequence[str]) -> list[Message]:
 
 def _answered(run: list[Message], calls: Sequence[str]) -> list[Message]:
     """Return `run`, neighbouring messages of the user, changed so that they begin with one result for each of `calls`,
-    the ids of the calls before them.
-
-    A call without a result gets a note as its result. Other results become text. If nothing is wrong, `run` itself is
-    returned.
-    """
+    the ids of the calls before them. A call without a result gets a note as its result. Other results become text. If
+    nothing is wrong, `run` itself is returned."""
     placed = {(at, index): block for at, message in enumerate(run) for index, block in enumerate(blocks(message))}
     results = [place for place, block in placed.items() if block["type"] == "tool_result"]
     first_results = {str(placed[place].get("tool_use_id")): place for place in reversed(results)}

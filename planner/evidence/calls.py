@@ -144,11 +144,9 @@ class Call:
 
     @property
     def acts(self) -> bool:
-        """True if the call changes the outside world: ``refund_order 17``.
-
-        The user's declaration of the tool decides. Without one, a call that could act does so if the tool's name has a
-        verb of change, or if the result is short enough to be a receipt.
-        """
+        """True if the call changes the outside world: ``refund_order 17``. The user's declaration of the tool decides.
+        Without one, a call that could act does so if the tool's name has a verb of change, or if the result is short
+        enough to be a receipt."""
         if self.use is not None:
             return self.use.effect == "acts"
         return self.may_act and not (self.kind == "other" and self._is_answer)
@@ -251,10 +249,8 @@ def calls_of(
     read: Callable[[str, Mapping[str, Any]], CallReading] = read_call,
 ) -> tuple[Call, ...]:
     """Return the tool calls in `turn`, in order, each with its result. Tools that the provider runs are left out.
-
     `uses`: the user's declarations of tools, by name; `read`: function that finds out what a call does from the tool's
-    name and the arguments.
-    """
+    name and the arguments."""
     blocks = [block for _, block in history.blocks_of(turn)]
     results = {str(b.get("tool_use_id")): (i, b) for i, b in enumerate(blocks) if b["type"] == "tool_result"}
     call_blocks = [(index, block) for index, block in enumerate(blocks) if block["type"] == "tool_use"]
@@ -387,11 +383,9 @@ def failed_outcome(
     refused: bool = False,
     is_doubtful: bool = False,
 ) -> Outcome:
-    """Make the outcome of a failed call.
-
-    `reasons`: lines that show why it failed, the most informative first; `decisive`: those that every compacted
-    conversation keeps; `code`: its exit code; `counts`: lines such as ``2 failed, 3 passed``, shown with the reasons.
-    """
+    """Make the outcome of a failed call. `reasons`: lines that show why it failed, the most informative first;
+    `decisive`: those that every compacted conversation keeps; `code`: its exit code; `counts`: lines such as ``2
+    failed, 3 passed``, shown with the reasons."""
     order = tuple(dict.fromkeys(number for line in reasons for number in line.numbers))
     return Outcome(
         "failed",
@@ -432,11 +426,9 @@ def printed_lines(result: Sequence[Statement]) -> list[Statement]:
 
 
 def _informative_lines(call: Call, filled: Sequence[Statement]) -> Sequence[Statement]:
-    """Return the lines that show how a call without a failure ended. `filled`: lines of its result that have text.
-
-    They are all lines of a short result. Of a longer one, it is the first line with a URL, or else the first line, if
-    the call changed, searched or asked something; otherwise none.
-    """
+    """Return the lines that show how a call without a failure ended. `filled`: lines of its result that have text. They
+    are all lines of a short result. Of a longer one, it is the first line with a URL, or else the first line, if the
+    call changed, searched or asked something; otherwise none."""
     printed = [line for line in filled if not is_wrapping(line.text)] or filled
     if len(printed) <= OUTCOME_LINES:
         return printed
@@ -445,11 +437,9 @@ def _informative_lines(call: Call, filled: Sequence[Statement]) -> Sequence[Stat
 
 
 def reports_error(call: Call) -> bool:
-    """Return True if the result is a JSON object with a field that reports an error.
-
-    Such a field is an HTTP status of 400 to 599, an ``error`` that is not empty, or a ``success`` that is false. The
-    content of a file and the output of a command may contain such fields without an error.
-    """
+    """Return True if the result is a JSON object with a field that reports an error. Such a field is an HTTP status of
+    400 to 599, an ``error`` that is not empty, or a ``success`` that is false. The content of a file and the output of
+    a command may contain such fields without an error."""
     if call.kind in ("read", "run", "search") and (call.path or call.command):
         return False
     result = parsed_result(call.text)
@@ -474,10 +464,8 @@ def _has_error_field(result: Mapping[str, Any], depth: int = 0) -> bool:
 
 def listed_failures(statements: Sequence[Statement]) -> Iterator[list[Statement]]:
     """Find the errors that an earlier summary lists, so that a later compaction keeps them. Yield for each error its
-    line, and the line of its remedy if there is one.
-
-    Only items at the outermost indentation count, as lines that are indented further are causes and remedies.
-    """
+    line, and the line of its remedy if there is one. Only items at the outermost indentation count, as lines that are
+    indented further are causes and remedies."""
     in_list = False
     outermost: int | None = None  # indentation of the list's entries
     summary = [line for line in statements if line.source == "planner"]

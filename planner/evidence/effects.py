@@ -72,21 +72,17 @@ class Effect:
     """Part of the result that was not known before, such as a booking number."""
 
     def text(self, share: float = 1.0) -> str:
-        """Return the action with the new part of its result on one line: ``book_hotel Vienna → NORDL26``.
-
-        The action is cut to `share` of `ACTION_CHARACTERS`, the receipt to `share` of `RECEIPT_CHARACTERS`.
-        """
+        """Return the action with the new part of its result on one line: ``book_hotel Vienna → NORDL26``. The action is
+        cut to `share` of `ACTION_CHARACTERS`, the receipt to `share` of `RECEIPT_CHARACTERS`."""
         action = shortened(self.action, round(share * ACTION_CHARACTERS))
         receipt = shortened(self.receipt, round(share * RECEIPT_CHARACTERS))
         return f"{action} → {receipt}" if receipt else action
 
 
 def effects(evidence: Evidence) -> list[Effect]:
-    """Return the changes that tool calls made in the outside world, in order, so that no agent repeats them.
-
-    Calls of a tool without declaration are left out if earlier actions of this tool contain all their names. Of actions
-    with equal texts only the last one is returned.
-    """
+    """Return the changes that tool calls made in the outside world, in order, so that no agent repeats them. Calls of a
+    tool without declaration are left out if earlier actions of this tool contain all their names. Of actions with equal
+    texts only the last one is returned."""
     names_by_tool: dict[str, set[str]] = {}
     shown: set[_JsonField] = set()  # fields of all results so far
     effect_by_text: dict[str, Effect] = {}
@@ -124,11 +120,8 @@ def _calls_that_act(turn: TurnEvidence) -> tuple[int, ...]:
 
 def retried(evidence: Evidence) -> dict[str, CallPlace]:
     """Return for each turn with a failed action the later call that succeeded in its place, so that the failure is not
-    shown without it.
-
-    That call is one of the next `MOST_LATER` successes of the same tool: the one that has the most arguments in common
-    with the failed call, and of several such calls the earliest.
-    """
+    shown without it. That call is one of the next `MOST_LATER` successes of the same tool: the one that has the most
+    arguments in common with the failed call, and of several such calls the earliest."""
     later_successes: dict[str, list[EndedCall]] = {}  # by tool, the earliest last
     success_of_turn: dict[str, CallPlace] = {}
     acting = evidence.once(_acting)
@@ -146,11 +139,9 @@ def retried(evidence: Evidence) -> dict[str, CallPlace]:
 
 
 def _acting(evidence: Evidence) -> frozenset[CallPlace]:
-    """Return the places of the calls that change the outside world.
-
-    They are those with `Call.acts`, and also calls with long results in which most values are known from the arguments
-    or earlier results: many services answer an action with the whole record that it changed or created.
-    """
+    """Return the places of the calls that change the outside world. They are those with `Call.acts`, and also calls
+    with long results in which most values are known from the arguments or earlier results: many services answer an
+    action with the whole record that it changed or created."""
     shown: set[_JsonField] = set()
     texts: set[str] = set()
     acting: set[CallPlace] = set()
@@ -246,11 +237,9 @@ def _listed(fields: Iterable[_JsonField]) -> str:
 
 
 def open_calls(evidence: Evidence) -> Iterator[Pending]:
-    """Yield each tool call that still runs or has no result, except in the newest turns that are always kept.
-
-    The host program gives each running call an id. The call has ended if a later call has this id as an argument, or if
-    the host mentions the id in a message, unless these report that the call still runs.
-    """
+    """Yield each tool call that still runs or has no result, except in the newest turns that are always kept. The host
+    program gives each running call an id. The call has ended if a later call has this id as an argument, or if the host
+    mentions the id in a message, unless these report that the call still runs."""
     running: dict[str, Pending] = {}  # by the call's head, its description in a few words
     head_of_id: dict[str, str] = {}  # heads of running calls, by the host's ids
     for turn in evidence.turns.values():

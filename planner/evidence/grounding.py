@@ -218,11 +218,9 @@ class NameIndex:
         return any(name in token and _whole(name).search(token) for token in tokens)
 
     def holds_figure(self, digits: str) -> bool:
-        """Return True if the source contains the number `digits`, in any notation.
-
-        The source must have a number with the same value; or, as `digits` may be a list, all of its numbers; or, as
-        they may be a time or a day and month, the same one.
-        """
+        """Return True if the source contains the number `digits`, in any notation. The source must have a number with
+        the same value; or, as `digits` may be a list, all of its numbers; or, as they may be a time or a day and month,
+        the same one."""
         values, pair = values_of(digits), _TWO_NUMBERS.fullmatch(digits)
         listed = listed_in(digits, values)
         if not self._figures.isdisjoint(values) or (listed and self._figures.issuperset(listed)):
@@ -260,11 +258,9 @@ class NameIndex:
         return any(pair in self._pairs for day in days for pair in (f"{day}@{year}", f"{year}@{day}"))
 
     def missing_labelled(self, text: str) -> list[str]:
-        """Return the small numbers in `text` with a word before them, such as ``port 3``, that the source lacks.
-
-        If the source has numbers after words of this kind, it must have this number after one, too. If it has none, it
-        may have the number anywhere.
-        """
+        """Return the small numbers in `text` with a word before them, such as ``port 3``, that the source lacks. If the
+        source has numbers after words of this kind, it must have this number after one, too. If it has none, it may
+        have the number anywhere."""
         missing: list[str] = []
         for kind, number, words in _labelled_numbers(text):
             numbers_of_kind = self._labelled.get(kind)
@@ -349,11 +345,9 @@ _NOTHING = NameIndex(())
 
 
 def invented(text: str, source: NameIndex | None) -> list[str]:
-    r"""Return the names and figures that a model made up in `text`: those that `source` lacks, each once. All of
-    them are returned if `source` is None.
-
-    Ids of turns are skipped. ``\\d`` in the text may be ``\d`` in the source, as JSON doubles backslashes.
-    """
+    r"""Return the names and figures that a model made up in `text`: those that `source` lacks, each once. All of them
+    are returned if `source` is None. Ids of turns are skipped. ``\\d`` in the text may be ``\d`` in the source, as JSON
+    doubles backslashes."""
     source = source or _NOTHING
     text = plain_text(_TURN_ID.sub(" ", text))
     missing = _missing_in(text, source)

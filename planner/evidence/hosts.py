@@ -292,11 +292,9 @@ def is_host_text(text: str) -> bool:
 
 
 def attributed(lines: Lines, results: Mapping[int, tuple[str, bool]] = MappingProxyType({})) -> Lines:
-    """Correct the sources of the `lines` of one turn, as not every line in the user's message is written by the user.
-
-    A tool's output in a user's message becomes a result. `results`: for each tool result, by the index of its block,
-    the name of the tool and the error flag.
-    """
+    """Correct the sources of the `lines` of one turn, as not every line in the user's message is written by the user. A
+    tool's output in a user's message becomes a result. `results`: for each tool result, by the index of its block, the
+    name of the tool and the error flag."""
     texts = tuple(
         [
             text._replace(part="result", source="tool") if text.source == "user" and _RESULT.match(text.text) else text
@@ -376,11 +374,8 @@ def _arguments(text: str) -> _Span:
 
 
 def _users_arguments(template: str, arguments: str) -> str:
-    """Return the prompt of a slash command with the characters of the host's lines replaced by `_HIDDEN`.
-
-    Lines that consist mostly of the user's `arguments` stay, and all lines from the last one that begins with
-    ``ARGUMENTS:``.
-    """
+    """Return the prompt of a slash command with the characters of the host's lines replaced by `_HIDDEN`. Lines that
+    consist mostly of the user's `arguments` stay, and all lines from the last one that begins with ``ARGUMENTS:``."""
     end = max((match.start() for match in _TEMPLATE_ARGUMENTS.finditer(template)), default=len(template))
     argument_lines = {line.strip() for line in arguments.split("\n")} if arguments else set()
     lines = []
@@ -436,11 +431,9 @@ def running_id(text: str) -> str:
 
 
 def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:
-    """Return the numbers of those `lines` of one turn that are fixed text of the host program, not about the work.
-
-    In a tool result these are single lines, and a reminder at its end. In a text block of the user's message they are
-    all lines of the host, if the block begins with a text in `Host.nagging` or `Host.idle`.
-    """
+    """Return the numbers of those `lines` of one turn that are fixed text of the host program, not about the work. In a
+    tool result these are single lines, and a reminder at its end. In a text block of the user's message they are all
+    lines of the host, if the block begins with a text in `Host.nagging` or `Host.idle`."""
     boilerplate: list[Line] = []
     for _, group in groupby(lines, key=attrgetter("block")):
         block = [*group]
@@ -501,11 +494,9 @@ _LABEL = lazy_pattern(r"[ \t]{0,8}[A-Z][A-Z _-]{2,30}:\s")
 
 
 def typed_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
-    """Return the `lines` of a user's message without those that they pasted, and without empty ones.
-
-    Only in a long message, a run of lines that look like data counts as pasted, if it is at least `LONG_PASTE` wide. A
-    line looks like data if it is in a closed code fence, is repeated, or is no prose.
-    """
+    """Return the `lines` of a user's message without those that they pasted, and without empty ones. Only in a long
+    message, a run of lines that look like data counts as pasted, if it is at least `LONG_PASTE` wide. A line looks like
+    data if it is in a closed code fence, is repeated, or is no prose."""
     filled = [line for line in lines if line.text.strip()]
     if sum(text_width(line.text) for line in lines) < LONG_MESSAGE:
         return tuple(filled)
@@ -576,11 +567,9 @@ class Choice:
 
 
 def answered_offer(reply: str, statements: Sequence[Statement], turn_id: str = "") -> Choice | None:
-    """Return the option that the user's `reply` chooses, or the agent's last question if it chooses none.
-
-    `statements`: lines that the agent wrote before the reply, in the turn `turn_id`. The result is None if the reply is
-    long or a question itself, or if there is neither a chosen option nor a question.
-    """
+    """Return the option that the user's `reply` chooses, or the agent's last question if it chooses none. `statements`:
+    lines that the agent wrote before the reply, in the turn `turn_id`. The result is None if the reply is long or a
+    question itself, or if there is neither a chosen option nor a question."""
     reply = reply.strip()
     if not reply or text_width(reply) > SHORT_REPLY or is_question(reply):
         return None

@@ -110,10 +110,8 @@ def shortened(text: str, most: int = LINE_CHARACTERS) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TurnEvidence:
-    """Everything that was read from one turn: its lines, tool calls, failures and tokens.
-
-    `superseded_by`, `answered_at` and `choice` also depend on other turns.
-    """
+    """Everything that was read from one turn: its lines, tool calls, failures and tokens. `superseded_by`,
+    `answered_at` and `choice` also depend on other turns."""
 
     turn: Turn
     lines: Lines
@@ -148,11 +146,9 @@ class TurnEvidence:
         return sum(self.line_tokens[number - 1] for number in numbers)
 
     def once(self, make: Callable[Concatenate[TurnEvidence, P], T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Return ``make(self, *arguments, **named)``, which is computed once for this turn and then cached.
-
-        Copies of the turn in longer histories share the cache. So the value must depend on the lines and calls of this
-        turn alone, and be the same for all `arguments` and `named`.
-        """
+        """Return ``make(self, *arguments, **named)``, which is computed once for this turn and then cached. Copies of
+        the turn in longer histories share the cache. So the value must depend on the lines and calls of this turn
+        alone, and be the same for all `arguments` and `named`."""
         if make not in self._made:
             self._made[make] = make(self, *arguments, **named)
         made: T = self._made[make]
@@ -323,11 +319,8 @@ def _ended_calls(evidence: Evidence) -> list[EndedCall]:
 
 def call_head(call: Call, root: str = "", failed: bool = False) -> str:
     """Describe a tool call in a few words: its name, its path, command or query, and the part that it reads, such as
-    ``Read src/a.py offset 10``.
-
-    Paths below the folder `root` are shown relative to it. A `failed` call is described in more detail, so that several
-    attempts can be distinguished.
-    """
+    ``Read src/a.py offset 10``. Paths below the folder `root` are shown relative to it. A `failed` call is described in
+    more detail, so that several attempts can be distinguished."""
     subject = call.attempt.removeprefix(call.reading.lead) if failed else call.sought or call.head_subject
     subject, most = without_root(subject, root), FAILED_HEAD_CHARACTERS if failed else HEAD_CHARACTERS
     if len(subject) > most:
@@ -573,11 +566,9 @@ def _without_reasons(outcome: Outcome, noise: set[int]) -> Outcome:
 
 
 def _answers(turns: Sequence[TurnEvidence]) -> dict[str, str]:
-    """Find where the agent finished what the user asked for: ``{"t1": "t30"}`` if t30 is its answer to t1.
-
-    The answer is the agent's last message before the user writes again, or at the end. It has no calls, follows turns
-    with calls, and does not end with a question. There is none if the user stopped the agent.
-    """
+    """Find where the agent finished what the user asked for: ``{"t1": "t30"}`` if t30 is its answer to t1. The answer
+    is the agent's last message before the user writes again, or at the end. It has no calls, follows turns with calls,
+    and does not end with a question. There is none if the user stopped the agent."""
     asking_id, has_worked = "", False
     answers = {}
     for turn, following in zip(turns, [*turns[1:], None], strict=False):

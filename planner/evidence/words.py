@@ -93,10 +93,8 @@ def numbers_in(digits: str) -> list[str]:
 
 def pairs_in(text: str) -> Iterator[str]:
     """Yield each pair of neighbouring numbers as a key, so that dates and times in different notations can be compared.
-
     The key is ``14~3`` for numbers with at most `DATE_GAP` characters between them, and ``14:30`` for a time. It is
-    ``14@2026`` for a day and a year with a month's name or ``, `` between them. A pair may have several keys.
-    """
+    ``14@2026`` for a day and a year with a month's name or ``, `` between them. A pair may have several keys."""
     for first_digits, between, second_digits in _NEIGHBOURS.findall(text):
         first, second = short_number(first_digits), short_number(second_digits)
         if len(between) <= DATE_GAP:

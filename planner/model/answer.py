@@ -140,10 +140,8 @@ _LINES = re.compile(rf"{_NUMBER}(?:-{_NUMBER})?")
 
 
 def read_entry(form: str) -> TurnEntry | None:
-    """Read `form`, a line of a model's answer about turns (see `ENTRY_FORM`). Return None if it has another form.
-
-    The turns come first, then the strategy and its score; the other parts may be in any order.
-    """
+    """Read `form`, a line of a model's answer about turns (see `ENTRY_FORM`). Return None if it has another form. The
+    turns come first, then the strategy and its score; the other parts may be in any order."""
     words, text = _words_and_text(form)
     position = next((at for at, word in enumerate(words) if word in DEFAULT_SCORES), 0)
     runs, details = _ranges(_TURNS, words[:position]), words[position + 1 :]
@@ -294,11 +292,9 @@ def read_answer(answer: PlanAnswer, scope: Scope, now: float) -> Reading:
 
 
 def _proposal(entry: TurnEntry, number: int, scope: Scope) -> TurnProposal:
-    """Return what a plan can use of `entry`, the model's choice for turn `number`.
-
-    Of a summary, line numbers that do not exist are removed, and the text if it contains invented names. A summary for
-    several turns at once cannot be used. If no lines and no text remain, only the score is used.
-    """
+    """Return what a plan can use of `entry`, the model's choice for turn `number`. Of a summary, line numbers that do
+    not exist are removed, and the text if it contains invented names. A summary for several turns at once cannot be
+    used. If no lines and no text remain, only the score is used."""
     strategy: Strategy | None = entry.strategy
     text, excerpts = entry.text, tuple[Range, ...]()
     if strategy == "summarize":

@@ -152,10 +152,8 @@ class Mended(BaseModel):
 
 
 class PlannerConversation(Asking):
-    """Question in a conversation of its own: the model sees cards (excerpts of turns), not the agent's messages.
-
-    It may take several requests: repetitions after failures, and one more to correct statements with made-up names.
-    """
+    """Question in a conversation of its own: the model sees cards (excerpts of turns), not the agent's messages. It may
+    take several requests: repetitions after failures, and one more to correct statements with made-up names."""
 
     def __init__(
         self,
@@ -167,11 +165,9 @@ class PlannerConversation(Asking):
         deadline: float,
         spare_tokens: float,
     ) -> None:
-        """Prepare to ask `question` at `endpoint` before `deadline`, a time of the monotonic clock.
-
-        `notes`: pages of memory that the model wrote for other parts of the conversation; `spare_tokens`: limit of the
-        tokens that the model reads in requests after the first.
-        """
+        """Prepare to ask `question` at `endpoint` before `deadline`, a time of the monotonic clock. `notes`: pages of
+        memory that the model wrote for other parts of the conversation; `spare_tokens`: limit of the tokens that the
+        model reads in requests after the first."""
         self.endpoint, self.prompts, self.deadline = endpoint, prompts, deadline
         self.system, self.prompt = question.system(prompts), question.text(prompts, notes)
         most = question.tokens(prompts, request.counter, notes) + spare_tokens
@@ -201,10 +197,8 @@ class PlannerConversation(Asking):
 
     def _mended(self, brief: Sequence[str]) -> tuple[str, ...]:
         """Ask the model once to correct the statements of `brief` that contain names which the conversation does not.
-
         Return the lines of the corrected brief. They stay the same if there is no such statement, or if the model
-        cannot be asked or does not answer.
-        """
+        cannot be asked or does not answer."""
         statements = [*read_brief("\n".join(brief))]
         found = {at: _invention(statement.line, self.request.evidence) for at, statement in enumerate(statements)}
         problems = {at: problem for at, problem in found.items() if problem}
@@ -224,11 +218,9 @@ class PlannerConversation(Asking):
         return tuple(brief_text(statements).splitlines())
 
     def create(self, shape: type[Shape], prompt: str, max_output_tokens: int) -> Shape:
-        """Send `prompt` and return the model's answer as an object of the class `shape`.
-
-        The request is repeated after temporary failures and after answers that do not fit `shape`, as long as the
-        limits on the number of requests, on tokens and on time allow.
-        """
+        """Send `prompt` and return the model's answer as an object of the class `shape`. The request is repeated after
+        temporary failures and after answers that do not fit `shape`, as long as the limits on the number of requests,
+        on tokens and on time allow."""
         import tenacity
         from instructor.core import Hooks
 
@@ -275,11 +267,8 @@ class PlannerConversation(Asking):
 
 def _usable_answer(scope: Scope) -> type[PlanAnswer]:
     """Return a subclass of `PlanAnswer` whose validation fails for an answer of no use for the turns of `scope`, so
-    that instructor asks the model again.
-
-    The scope is not passed as instructor's ``context``, which would also render the messages as Jinja templates: a
-    conversation with ``{{`` in it must reach the model unchanged.
-    """
+    that instructor asks the model again. The scope is not passed as instructor's ``context``, which would also render
+    the messages as Jinja templates: a conversation with ``{{`` in it must reach the model unchanged."""
 
     class Checked(PlanAnswer):
         @model_validator(mode="after")

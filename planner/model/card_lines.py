@@ -110,11 +110,8 @@ def lines_of_cards(
     request: PlanRequest, turns: Sequence[TurnEvidence], header: Callable[[TurnEvidence], str], most_raw_tokens: float
 ) -> Mapping[str, CardLines]:
     """Choose the lines that the cards of `turns` show, and return them by turn id; a turn without an id there has no
-    card of its own.
-
-    The lines, the `header` of each card, and one header for each group of neighbouring turns without cards take at most
-    `most_raw_tokens` together.
-    """
+    card of its own. The lines, the `header` of each card, and one header for each group of neighbouring turns without
+    cards take at most `most_raw_tokens` together."""
     cards = _Cards(request, turns, header, most_raw_tokens)
     for group in _in_order(request, turns):
         if not cards.add(group):
@@ -306,11 +303,9 @@ class _Cards:
         self._user_texts: dict[str, set[str]] = defaultdict(set)
 
     def add(self, group: LineGroup) -> bool:
-        """Add the lines of `group` to the card of its turn, and the lines in short gaps between shown lines.
-
-        Return False, and add nothing, if all cards together would be too large. A group that makes only its own card
-        too large is skipped.
-        """
+        """Add the lines of `group` to the card of its turn, and the lines in short gaps between shown lines. Return
+        False, and add nothing, if all cards together would be too large. A group that makes only its own card too large
+        is skipped."""
         turn, turn_id, candidates = group.turn, group.turn.turn.id, self._candidates(group)
         repeats = {n for n, text in candidates.items() if self._is_repeat(turn, turn.lines[n - 1], text)}
         texts = {number: text for number, text in candidates.items() if number not in repeats}

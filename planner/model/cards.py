@@ -56,10 +56,8 @@ def turn_cards(
     request: PlanRequest, turns: Sequence[TurnEvidence], budget_tokens: int, *, mark_pinned: bool = True
 ) -> tuple[Card, ...]:
     """Return the excerpts of `turns` that the planner model reads, in order, within about `budget_tokens` in all.
-
     Neighbouring turns for whose lines there is no space share one card, a header. With `mark_pinned`, a mark shows the
-    lines that stay whatever the model decides, so that it does not choose them.
-    """
+    lines that stay whatever the model decides, so that it does not choose them."""
     chosen = lines_of_cards(
         request, turns, lambda turn: _header(request, turn, len(turn.lines)), budget_tokens / request.counter.scale
     )
@@ -212,10 +210,8 @@ def _first_that_fits(texts: Iterable[str], counter: TokenCounter, most_tokens: f
 
 def earlier_choices(request: PlanRequest, earlier: CompactionPlan, most_tokens: int) -> str:
     """Return the choices in the plan `earlier` as lines within about `most_tokens`, so that the model can update them.
-
     Each turn that was kept or summarized has its own line; neighbouring turns that were replaced or dropped share one.
-    To fit, the lines get shorter, and at last any neighbouring turns with the same choice share a line.
-    """
+    To fit, the lines get shorter, and at last any neighbouring turns with the same choice share a line."""
     read, _ = read_and_new(request, earlier)
     chosen_ids = frozenset(earlier.provenance.named) & earlier.decisions.keys()
     turns = [turn for turn in read if turn.turn.id in chosen_ids]

@@ -66,10 +66,8 @@ class Endpoint:
     def body(
         self, shape: type[BaseModel], system: str, prompt: str, max_output_tokens: int, seconds: float
     ) -> Mapping[str, Any]:
-        """Return the body of a request for an answer that fits the class `shape`, within `seconds`.
-
-        For Claude it contains the JSON schema of `shape`, and a mark that puts the system prompt into the cache.
-        """
+        """Return the body of a request for an answer that fits the class `shape`, within `seconds`. For Claude it
+        contains the JSON schema of `shape`, and a mark that puts the system prompt into the cache."""
         message = {"role": "user", "content": prompt}
         model = {"model": self.sent_model} if self.sent_model else {}
         if not self.speaks_anthropic:
@@ -119,11 +117,9 @@ def open_endpoint(client: object, model: str | None) -> Iterator[Endpoint]:
 
 @contextmanager
 def open_client(client: Any) -> Iterator[Any]:
-    """Yield a synchronous, open client: `client` itself if it is one, else a new one, which is closed after use.
-
-    The new client has the address and keys of `client` (an `Account`, or an asynchronous or closed client), or those in
-    the environment if `client` is None.
-    """
+    """Yield a synchronous, open client: `client` itself if it is one, else a new one, which is closed after use. The
+    new client has the address and keys of `client` (an `Account`, or an asynchronous or closed client), or those in the
+    environment if `client` is None."""
     account = client if isinstance(client, Account) else _account_of(client)
     if client is not None and account is None:
         yield client
@@ -234,12 +230,9 @@ def _instructor_endpoint(client: Any, model: str) -> Endpoint:
 
 
 def for_planning(client: Any) -> Any:
-    """Return a copy of `client` that repeats no request and has no middleware that is for agents only.
-
-    A session of this package is such middleware: if it asked the planner through itself, it would wait for itself. A
-    client without it whose methods were replaced, by a tracer for example, is returned itself, as a copy would lose
-    them.
-    """
+    """Return a copy of `client` that repeats no request and has no middleware that is for agents only. A session of
+    this package is such middleware: if it asked the planner through itself, it would wait for itself. A client without
+    it whose methods were replaced, by a tracer for example, is returned itself, as a copy would lose them."""
     all_middleware = getattr(client, "middleware", None)
     if all_middleware is None:
         return client
@@ -362,10 +355,8 @@ def unavailable(
     error: BaseException, model: str, secrets: Iterable[str], usage: Usage, *, declined: bool = False
 ) -> PlannerUnavailable:
     """Turn `error`, of instructor or a provider's SDK, into our PlannerUnavailable, whose text has the cause, what to
-    do about it, and no key.
-
-    `secrets`: keys to remove; `usage`: tokens used until then; `declined`: True if the model refused to answer.
-    """
+    do about it, and no key. `secrets`: keys to remove; `usage`: tokens used until then; `declined`: True if the model
+    refused to answer."""
     text = "declined to answer (refusal): try another model" if declined else _problem_and_cure(_root(error))
     for secret in secrets:
         text = text.replace(secret, "(key)")
@@ -435,10 +426,8 @@ class _Spending(NamedTuple):
 
 
 class Meter:
-    """Counter of the tokens that the requests of one question use, one request after the other, with a limit.
-
-    Another thread may read it while a request runs.
-    """
+    """Counter of the tokens that the requests of one question use, one request after the other, with a limit. Another
+    thread may read it while a request runs."""
 
     def __init__(self, cost: Callable[[Mapping[str, Any]], Usage], most_tokens: float) -> None:
         """Begin without requests. `cost` estimates the tokens of a request from its body; `most_tokens`: limit of the

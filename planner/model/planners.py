@@ -84,10 +84,8 @@ class ModelPlanner:
     def _by_cards(
         self, deadline: float, questions: Sequence[Question], basis: QuestionBasis, prompts: Prompts
     ) -> list[AskedOutcome]:
-        """Ask `questions` with cards (excerpts of turns) and return their outcomes.
-
-        Each question has an equal share of the tokens that may be read for further requests, after unusable answers.
-        """
+        """Ask `questions` with cards (excerpts of turns) and return their outcomes. Each question has an equal share of
+        the tokens that may be read for further requests, after unusable answers."""
         request = basis.request
         first_requests = sum(question.tokens(prompts, request.counter) for question in questions)
         spare = request.input_left_tokens - first_requests - notes_tokens(basis, len(questions))
@@ -261,9 +259,7 @@ class RelayedAnswer:
 
 class Unanswered(BaseException):
     """Signal that planning stops until another program has asked `questions`; then it starts again with their answers.
-
-    It is not an error, so it is no `Exception`: code that catches errors to plan by rules instead must let it pass.
-    """
+    It is not an error, so it is no `Exception`: code that catches errors to plan by rules instead must let it pass."""
 
     def __init__(self, questions: Sequence[RelayedQuestion]) -> None:
         """Store the questions that have no answer yet."""
@@ -373,10 +369,8 @@ def rendered_prompts(
     request: PlanRequest, prompts_dir: str | Path | None = None, answers: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """Return the text of each question that a planner model would be asked for `request`: system prompt, then message.
-    A person can then ask a model by hand.
-
-    `answers`: answers to all questions but the last one, which contains the briefs (pages of memory) from them.
-    """
+    A person can then ask a model by hand. `answers`: answers to all questions but the last one, which contains the
+    briefs (pages of memory) from them."""
     prompts, basis = load_prompts(prompts_dir), QuestionBasis.of(request)
     texts, next_answers = list[str](), iter(answers)
 

@@ -29,9 +29,7 @@ LONG_TTL_SECONDS = 3_600
 
 def why_not_prefix(agent: AgentRequest, model: str | None) -> str:
     """Return why a question cannot be added to the agent's cached request without losing the cache; empty if it can.
-
-    `model`: the model that should answer; None for the agent's own.
-    """
+    `model`: the model that should answer; None for the agent's own."""
     body = agent.body
     if model is not None and model.removeprefix("anthropic/") != body.get("model"):
         return "another model plans"
@@ -67,11 +65,9 @@ def _ttl_seconds(body: Mapping[str, Any]) -> int:
 
 
 def request_behind_prefix(agent: AgentRequest, question: str, max_output_tokens: int) -> dict[str, Any]:
-    """Return a copy of the agent's request body with `question` at its end, so that its cached part is the same.
-
-    If the last message is a user's (such as tool results), the question becomes its last block; else a new message. An
-    output limit lower than `max_output_tokens` is raised, as it is not part of the cache.
-    """
+    """Return a copy of the agent's request body with `question` at its end, so that its cached part is the same. If the
+    last message is a user's (such as tool results), the question becomes its last block; else a new message. An output
+    limit lower than `max_output_tokens` is raised, as it is not part of the cache."""
     messages = list(agent.body["messages"])
     block = {"type": "text", "text": question}
     if messages[-1].get("role") == "user":

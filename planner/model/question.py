@@ -186,11 +186,8 @@ class PlannedQuestions(NamedTuple):
 
 def plan_questions(basis: QuestionBasis, prompts: Prompts) -> PlannedQuestions:
     """Divide the turns that are to be judged among questions of about ``settings.piece_tokens`` each, in the order of
-    the history.
-
-    No question is asked if only messages are new that the agent has not answered yet, or if the session's token limit
-    for planning does not allow enough.
-    """
+    the history. No question is asked if only messages are new that the agent has not answered yet, or if the session's
+    token limit for planning does not allow enough."""
     request, turns = basis.request, basis.new
     if all(turn.turn.live for turn in turns):
         return PlannedQuestions((), "not asked: nothing is new but what is not answered yet")
@@ -263,11 +260,8 @@ def _split(cards: Sequence[Card], most_tokens: int) -> Iterator[Sequence[Card]]:
 
 def _question(basis: QuestionBasis, turns: Sequence[TurnEvidence], cards: Sequence[Card] = ()) -> Question:
     """Return the question about `turns`, which `cards` (excerpts) show. Without cards, it serves to measure the text
-    around them.
-
-    In a first plan it also has the user's words in other parts of the history, and lists neighbouring turns. If it has
-    the last turns, it asks for the brief (page of memory) of the whole history.
-    """
+    around them. In a first plan it also has the user's words in other parts of the history, and lists neighbouring
+    turns. If it has the last turns, it asks for the brief (page of memory) of the whole history."""
     request, earlier, all_turns = basis.request, basis.earlier, basis.turns
     scope = Scope(turns, basis.read)
     start, stop = turns[0].turn.number - 1, turns[-1].turn.number

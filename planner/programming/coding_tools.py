@@ -125,10 +125,8 @@ def without_paging(command: str) -> str:
 
 def commands_of(line: str) -> tuple[Command, ...]:
     """Split the shell line `line` at its operators into commands, in order. Operators in quotes or in a here-document
-    do not count.
-
-    Assignments before a program and keywords of the shell are left out: ``if A=1 make`` becomes ``make``.
-    """
+    do not count. Assignments before a program and keywords of the shell are left out: ``if A=1 make`` becomes
+    ``make``."""
     pieces, at = [], 0
     for document in documents(line) if "<<" in line else ():
         pieces += [line[at : document.start], "<<_", document.beside]
@@ -177,10 +175,8 @@ def _without_git_options(command: Command) -> Command:
 
 
 def is_looking(command: Command) -> bool:
-    """Return True if a shell command only reads: ``git log``, ``gh api repos/a``; not ``git push``.
-
-    It does if it is in `_LOOKING`, or if its subcommand begins with ``show``, ``list`` or ``capture``.
-    """
+    """Return True if a shell command only reads: ``git log``, ``gh api repos/a``; not ``git push``. It does if it is in
+    `_LOOKING`, or if its subcommand begins with ``show``, ``list`` or ``capture``."""
     words = command.words[:3]
     if any(word.partition("-")[0] in ("show", "list", "capture") for word in words[1:]):
         return True
@@ -189,11 +185,8 @@ def is_looking(command: Command) -> bool:
 
 
 def last_run(commands: Sequence[Command]) -> list[Command]:
-    """Return the commands of a shell line that may have run last, one of which set the exit code of the line.
-
-    For ``a; b | c && d`` these are ``c`` and ``d``, as ``d`` does not run if ``c`` fails. For ``a || b`` it is only
-    ``b``.
-    """
+    """Return the commands of a shell line that may have run last, one of which set the exit code of the line. For ``a;
+    b | c && d`` these are ``c`` and ``d``, as ``d`` does not run if ``c`` fails. For ``a || b`` it is only ``b``."""
     last: list[Command] = []
     for command in commands:
         if command.before in ("|", "|&"):
@@ -215,10 +208,8 @@ _IN_PLACE = lazy_pattern(r"-[a-zA-Z\d]*i.*", re.S)
 
 
 def shell_changes(commands: Sequence[Command]) -> list[PathChange]:
-    """Return the files that the `commands` of a shell line change, such as by ``> a.txt``, ``sed -i`` or ``rm``.
-
-    Paths are relative to the folder in which the line runs. Names with variables or blanks are left out.
-    """
+    """Return the files that the `commands` of a shell line change, such as by ``> a.txt``, ``sed -i`` or ``rm``. Paths
+    are relative to the folder in which the line runs. Names with variables or blanks are left out."""
     changes: list[PathChange] = []
     folder = ""
     for command in commands:
@@ -330,10 +321,8 @@ def read_tool(name: str, arguments: Mapping[str, Any], reading: CallReading) -> 
 
 
 def _kind(name: str, command: str, commands: Sequence[Command], kind: CallKind) -> CallKind:
-    """Return the kind of a call. `kind`: its kind by general signs, which is returned for an unknown tool.
-
-    A shell line has the kind ``read`` if its main command only reads and no command changes a file, else ``run``.
-    """
+    """Return the kind of a call. `kind`: its kind by general signs, which is returned for an unknown tool. A shell line
+    has the kind ``read`` if its main command only reads and no command changes a file, else ``run``."""
     if kind == "ask" or "kubectl" in name:  # its tools change a cluster, not the files that they read
         return "other" if kind == "write" else kind
     if _PROCESS.search(name):
@@ -366,10 +355,7 @@ def folder_of(call: Call) -> str:
 
 def writes_of(call: Call) -> Mapping[str, str]:
     """Return the files that a call of an editor or a patch changes, each with the kind of change: ``{"a.py":
-    "edited"}``.
-
-    The result is empty for other calls, and for an address such as ``conflict://7``.
-    """
+    "edited"}``. The result is empty for other calls, and for an address such as ``conflict://7``."""
     if call.kind != "write":
         return {}
     if call.path and "\n" not in call.path:

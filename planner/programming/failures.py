@@ -154,10 +154,8 @@ class _Rank(Enum):
 
 
 def read_run(call: Call, result: Sequence[Statement], outcome: Outcome) -> Outcome:
-    """Find out how a call of a programming tool ended, and which lines of its `result` show it.
-
-    `outcome`: how it ended by general signs; it is returned for calls of other tools.
-    """
+    """Find out how a call of a programming tool ended, and which lines of its `result` show it. `outcome`: how it ended
+    by general signs; it is returned for calls of other tools."""
     is_programming = call.kind in ("run", "write") or call.command or call.path or not call.name
     if not is_programming or outcome.status == "unanswered" or any(is_refusal(line.text) for line in result[:2]):
         return outcome
@@ -180,10 +178,8 @@ def read_run(call: Call, result: Sequence[Statement], outcome: Outcome) -> Outco
 def _idle_lines(
     call: Call, result: Sequence[Statement], verdict: Verdict | None, counts: Sequence[Statement]
 ) -> tuple[int, ...]:
-    """Return the numbers of the lines of a run that add nothing to how it ended, so that they can be left out.
-
-    If the run passed, these are all lines except `counts`, those with its verdict; else the lines about passed tests.
-    """
+    """Return the numbers of the lines of a run that add nothing to how it ended, so that they can be left out. If the
+    run passed, these are all lines except `counts`, those with its verdict; else the lines about passed tests."""
     if call.kind != "run":
         return ()
     idle = result if verdict == "passed" else [line for line in result if _PASSED_TEST.match(line.text)]
@@ -192,11 +188,8 @@ def _idle_lines(
 
 
 def _has_failed(result: _Result, outcome: Outcome, verdict: Verdict | None) -> bool:
-    """Return True if a call failed. `verdict`: what the printed lines of a run report about it.
-
-    The error flag or an exit code decides first. Without them, a change, read or search failed if its tool prints an
-    error message.
-    """
+    """Return True if a call failed. `verdict`: what the printed lines of a run report about it. The error flag or an
+    exit code decides first. Without them, a change, read or search failed if its tool prints an error message."""
     code = outcome.exit_code
     if any(command.starts("git", "merge-tree") for command in result.commands) or _is_answer_no(result, code):
         return False
@@ -344,11 +337,9 @@ def _verdict_of_run(result: _Result) -> tuple[Verdict | None, Sequence[Statement
 
 
 def _last_lines(result: _Result) -> Sequence[Statement]:
-    """Return the lines that show how a call ended if it neither failed nor reports success.
-
-    They are all lines of a short result; of a run, the reports of completed actions, or else its last line; of a
-    change, search or question, the first line.
-    """
+    """Return the lines that show how a call ended if it neither failed nor reports success. They are all lines of a
+    short result; of a run, the reports of completed actions, or else its last line; of a change, search or question,
+    the first line."""
     printed = result.printed or [line for line in result.statements if line.text.strip()]
     if len(printed) <= OUTCOME_LINES:
         return printed
@@ -503,10 +494,8 @@ def check_kinds(call: Call) -> list[CheckKind]:
 
 
 def check_kind(command: Command) -> CheckKind | None:
-    """Return the kind of check (test, lint, typecheck, build) that a command runs; None if it runs no check.
-
-    The first word that is no launcher, runner, option, value or number shows it. ``go test -c`` is a build.
-    """
+    """Return the kind of check (test, lint, typecheck, build) that a command runs; None if it runs no check. The first
+    word that is no launcher, runner, option, value or number shows it. ``go test -c`` is a build."""
     if command.starts("go", "test") and "-c" in command.words:
         return "build"
     if not _RUNS_NOTHING.isdisjoint(command.words):
@@ -526,10 +515,8 @@ def check_kind(command: Command) -> CheckKind | None:
 
 def check_outcomes(evidence: Evidence) -> list[RecordLine]:
     """Return a statement on the last run of each kind of check (test, lint, typecheck, build), with its counts or exit
-    code: "test: `pytest` failed: 2 failed, 31 passed".
-
-    There is none on a run whose result does not show how it ended.
-    """
+    code: "test: `pytest` failed: 2 failed, 31 passed". There is none on a run whose result does not show how it
+    ended."""
     ended_calls = [
         ended for ended in evidence.ended_calls() if ended.outcome.status != "unanswered" and not ended.outcome.refused
     ]

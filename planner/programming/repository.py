@@ -71,10 +71,7 @@ def is_scratch(path: str) -> bool:
 
 def plain_path(path: str, others: Iterable[str] = ()) -> str:
     """Return the same spelling for all forms of a Windows path: ``C:/a`` for ``C:\\a`` and ``c:/a``. Other paths stay
-    the same.
-
-    ``/c/a`` counts as a path of Git's shell on Windows, ``C:/a``, only if a path in `others` has a drive.
-    """
+    the same. ``/c/a`` counts as a path of Git's shell on Windows, ``C:/a``, only if a path in `others` has a drive."""
     drive = _DRIVE.match(path)
     if drive is None or (drive[2] and not any(other[1:2] == ":" for other in others)):
         return path
@@ -90,9 +87,7 @@ def file_paths(text: str) -> tuple[str, ...]:
 
 def common_root(paths: Iterable[str]) -> str:
     """Return the folder that shortens `paths` most if they are shown relative to it; empty if none has enough paths.
-
-    Temporary files count only if the other paths have no such folder.
-    """
+    Temporary files count only if the other paths have no such folder."""
     counted = Counter(paths)
     lasting_paths = {path: times for path, times in counted.items() if not is_scratch(path)}
     root = _common_root(lasting_paths) or _common_root(counted)
@@ -115,10 +110,8 @@ def _common_root(paths: Mapping[str, int]) -> str:
 
 def repository_root(root: str, texts: Iterable[str]) -> str:
     """Return the folder of the whole project, if `root` is only a part of it: a folder above `root` to which paths in
-    `texts` are relative. Return `root` if there is none.
-
-    For ``/srv/app/cmd/cli`` it is ``/srv/app`` if `texts` often contain paths such as ``cmd/cli/main.go``.
-    """
+    `texts` are relative. Return `root` if there is none. For ``/srv/app/cmd/cli`` it is ``/srv/app`` if `texts` often
+    contain paths such as ``cmd/cli/main.go``."""
     beginnings: dict[str, str] = {}  # by folder, the beginning of paths relative to it: ``cmd/cli/``
     folder = _parent(root)
     while folder:
@@ -142,11 +135,9 @@ def _parent(folder: str) -> str:
 
 
 def work_folder(turns: Sequence[TurnEvidence]) -> str:
-    """Return the folder to which paths are shown relative, to save tokens; empty without one.
-
-    It is the folder in which most calls run, or else the one that shortens the absolute paths most. There is none if
-    edits mostly use relative paths.
-    """
+    """Return the folder to which paths are shown relative, to save tokens; empty without one. It is the folder in which
+    most calls run, or else the one that shortens the absolute paths most. There is none if edits mostly use relative
+    paths."""
     folders = Counter(folder for turn in turns for call in turn.calls if (folder := folder_of(call)))
     folder, times = max(folders.items(), key=itemgetter(1), default=("", 0))
     if times >= LEAST_USES:
@@ -244,10 +235,8 @@ class _Changes:
     """Paths in `by_path` by the name of the file without its folder."""
 
     def known_path(self, path: str) -> str:
-        """Return the path under which the same file is recorded; for a new file, `path` in the form of `plain_path`.
-
-        A relative path and an absolute one are the same file if the absolute path ends with the relative one.
-        """
+        """Return the path under which the same file is recorded; for a new file, `path` in the form of `plain_path`. A
+        relative path and an absolute one are the same file if the absolute path ends with the relative one."""
         path = plain_path(path, self.by_path).replace("\\", "/")
         ending, same_name = f"/{path.removeprefix('./')}", self.by_name.get(path.rpartition("/")[2], ())
         if is_absolute(path):
@@ -289,12 +278,9 @@ def changed_paths(turn: TurnEvidence, call: Call, outcome: Outcome) -> Iterator[
 
 
 def commands_done(call: Call, outcome: Outcome) -> Sequence[Command]:
-    """Return the shell commands of a call that ran and succeeded.
-
-    For a failed call these are the commands before the first one that may have failed: if ``python a.py`` fails, the
-    lines before it have run. If the host program sets the error flag without an exit code, it blocked the call, and no
-    command ran.
-    """
+    """Return the shell commands of a call that ran and succeeded. For a failed call these are the commands before the
+    first one that may have failed: if ``python a.py`` fails, the lines before it have run. If the host program sets the
+    error flag without an exit code, it blocked the call, and no command ran."""
     blocked = call.is_error and outcome.exit_code is None
     if blocked or outcome.refused or outcome.status in ("running", "unanswered"):
         return ()
@@ -424,10 +410,8 @@ class _Commit(NamedTuple):
 
 
 def _git_outputs(evidence: Evidence) -> Iterator[tuple[TurnEvidence, str, Sequence[Command]]]:
-    """Yield what git printed in the project, in order: the turn, the output, and the commands that printed it.
-
-    The agent's calls ran these commands, or the user did: Claude Code reports the user's commands in their message.
-    """
+    """Yield what git printed in the project, in order: the turn, the output, and the commands that printed it. The
+    agent's calls ran these commands, or the user did: Claude Code reports the user's commands in their message."""
     for turn in evidence.turns.values():
         if turn.turn.kind == "user" and _RUN_BY_USER.search(turn.text):
             ran = turn.text.partition("<bash-input>")[2].partition("</bash-input>")[0]

@@ -32,12 +32,9 @@ V = TypeVar("V", covariant=True)
 
 
 class lazy_property(cached_property[V]):  # noqa: N801 - it is used as a decorator, beside `property`
-    """Property that is computed at its first use and then stored, without a lock.
-
-    `functools.cached_property` of Python 3.11 has a lock: two planning threads would wait for each other, and a process
-    forked meanwhile would wait for ever. If threads read this property first at the same time, each computes the value,
-    and all get the same stored one.
-    """
+    """Property that is computed at its first use and then stored, without a lock. `functools.cached_property` of Python
+    3.11 has a lock: two planning threads would wait for each other, and a process forked meanwhile would wait for ever.
+    If threads read this property first at the same time, each computes the value, and all get the same stored one."""
 
     if not TYPE_CHECKING:
 

@@ -278,11 +278,9 @@ def numbers_of(some_statements: Iterable[Statement]) -> tuple[int, ...]:
 
 
 def without_indentation(texts: Sequence[str], *, viewed: bool = True) -> list[str]:
-    """Return neighbouring lines without the indentation that they share, which saves tokens.
-
-    If a tool printed consecutive line numbers before all of them, only the first number stays. With `viewed` False, the
-    lines are not a tool's output, and all numbers stay.
-    """
+    """Return neighbouring lines without the indentation that they share, which saves tokens. If a tool printed
+    consecutive line numbers before all of them, only the first number stays. With `viewed` False, the lines are not a
+    tool's output, and all numbers stay."""
     numbers = [match[1] for text in texts if viewed and (match := _GUTTER.match(text))]
     are_numbered = len(numbers) == len(texts) and all(
         int(number) == int(numbers[0]) + at for at, number in enumerate(numbers)

@@ -59,10 +59,8 @@ class Medium:
 
 def split_media(value: object, hints: str = "") -> tuple[object, list[Medium | Block]]:
     """Separate the media in the JSON data `value` from its text, as their tokens are counted in different ways. Return
-    the data without media, and the media: blocks of images and documents, and base64 inside texts.
-
-    `hints`: words that may show the format of the media, such as the type of the block that contains `value`.
-    """
+    the data without media, and the media: blocks of images and documents, and base64 inside texts. `hints`: words that
+    may show the format of the media, such as the type of the block that contains `value`."""
     media: list[Medium | Block] = []
     return _reduced(value, hints, media), media
 
@@ -101,10 +99,8 @@ def _text_reduced(text: str, hints: str, media: list[Medium | Block]) -> str:
 
 def media_tokens(medium: Medium, most_for_an_image: int) -> int:
     """Return how many tokens a medium costs. It counts as an image if its bytes or the words next to it show one.
-
     Otherwise these words decide: encrypted data, sound or film, or text; without any of them it counts as a document.
-    `most_for_an_image`: largest number of tokens for one image.
-    """
+    `most_for_an_image`: largest number of tokens for one image."""
     data, hints = medium.data, medium.hints.lower()
     source = {"source": {"type": "base64", "data": data}}
     size = image_size(source)

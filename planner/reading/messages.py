@@ -108,9 +108,8 @@ def blocks(message: Message) -> Sequence[Block]:
 
 def compacted_start(messages: Sequence[object], known: int = 0) -> int:
     """Return the index of the newest message in which the provider compacted the conversation itself, so that it reads
-    nothing before that message; 0 without one. The first `known` messages are known not to be such messages.
-
-    A compaction with null content failed, and replaces nothing (``BetaCompactionBlockParam`` in the SDK)."""
+    nothing before that message; 0 without one. The first `known` messages are known not to be such messages. A
+    compaction with null content failed, and replaces nothing (``BetaCompactionBlockParam`` in the SDK)."""
     for index in range(len(messages) - 1, known - 1, -1):
         message = messages[index]
         content = message.get("content") if type(message) is dict else field_of(message, "content")
@@ -239,10 +238,8 @@ def message_digest(message: Message, place: str = "message") -> str:
 
 def json_pieces(value: object, **options: Any) -> Iterator[str]:
     """Write `value` as JSON without blanks, and yield it in pieces. `options`: those of `json.dumps`; without any, the
-    JSON is ASCII.
-
-    Long texts of messages are yielded in slices, so that none is copied whole and other threads can run in between.
-    """
+    JSON is ASCII. Long texts of messages are yielded in slices, so that none is copied whole and other threads can run
+    in between."""
     long_texts: list[str] = []
     write = json.JSONEncoder(separators=(",", ":"), **options).encode
     pieces = _PLACE.split(write(with_places(value, long_texts)))
@@ -394,11 +391,9 @@ def read_history(messages: Sequence[object], known: History | None = None) -> Hi
 def assemble_history(
     originals: Sequence[object], plain: Sequence[Message], digests: Sequence[str], known: History | None = None
 ) -> History:
-    """Divide messages that were read before into turns, and return them as a history.
-
-    `originals`: the caller's objects; `plain`: the same as JSON data; `digests`: digest of each message; `known`: the
-    same conversation when it was shorter, whose unchanged turns are reused.
-    """
+    """Divide messages that were read before into turns, and return them as a history. `originals`: the caller's
+    objects; `plain`: the same as JSON data; `digests`: digest of each message; `known`: the same conversation when it
+    was shorter, whose unchanged turns are reused."""
     is_longer = known is not None and known.digests == tuple(digests[: len(known.digests)])
     earlier = known.turns[:-1] if known is not None and is_longer else ()  # the last one may have more messages now
     return History(tuple(originals), tuple(plain), tuple(digests), tuple(_turns(plain, digests, earlier)))

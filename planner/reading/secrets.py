@@ -151,11 +151,9 @@ KEY_LINE = lazy_pattern(
     r"(?:[A-Za-z0-9+/]{40,100}={0,2}|[A-Za-z0-9+/]{20,98}={1,2})(?=[^\w\n\\\x1b]{0,40}(?:[\\\x1b]|$))",
     re.M,
 )
-"""Line of base64 that is a piece of a private key.
-
-It may be in quotes or in JSON, after a line number, a mark of a diff, a bar or ``key.pem:12:``. Neither ``sha512-…``
-after a name nor a digest, which has letters of one case, matches.
-"""
+"""Line of base64 that is a piece of a private key. It may be in quotes or in JSON, after a line number, a mark of a
+diff, a bar or ``key.pem:12:``. Neither ``sha512-…`` after a name nor a digest, which has letters of one case,
+matches."""
 SECRET_NAME = lazy_pattern(rf".*(?:{_NAME}|(?i:authorization|cookie))", re.DOTALL)
 """Name of a JSON field whose value is a secret, such as ``client_secret``."""
 _WORDS = r"(?:[A-Z]+|[A-Z]{0,3}[a-z]+(?:[A-Z]{1,3}[a-z]{2,})*)"
@@ -547,11 +545,8 @@ def _line_at(text: str, at: int) -> _Span:
 
 def _is_random(part: str) -> bool:
     """Return True if `part` of a long word looks random, as a token does: it is long, and only a small share of it
-    looks like words and numbers.
-
-    That share must be smaller for a part that people may have written, without a digit or short. Letters of one case
-    without a digit are never random.
-    """
+    looks like words and numbers. That share must be smaller for a part that people may have written, without a digit or
+    short. Letters of one case without a digit are never random."""
     has_digit = any(map(str.isdigit, part))
     has_both_cases = not (part.islower() or part.isupper())
     least_length = _LEAST_OF_BOTH_CASES if has_both_cases else _LEAST_OF_ONE_CASE

@@ -102,10 +102,8 @@ class ModelFamily:
     @property
     def token_scale(self) -> float:
         """Factor by which a count with OpenAI's vocabulary o200k is multiplied, so that it is never below the model's.
-
         It is the largest ratio measured: 1.6 for Claude models from 4.7 on and for unknown models, 1.27 for older
-        Claude models, 1 for OpenAI's models.
-        """
+        Claude models, 1 for OpenAI's models."""
         if not self.is_claude:
             return 1.0
         return 1.27 if self.version < (4, 7) else 1.6
@@ -189,10 +187,8 @@ _SPLIT = "|".join(
 
 _LETTER = {" ": 0.02, "": 0.06, ".": 0.08, "_": 0.08}
 """Estimated tokens for each letter of a word, in addition to one token for the word, by the character before the word.
-
 After other characters it is 0.15. Fitted to agent transcripts: a word after a space is mostly one token, a word after
-``/`` or ``-`` mostly two.
-"""
+``/`` or ``-`` mostly two."""
 LONG_WORD = 14
 """Length of a word from which, in an estimate, each further four letters count as one more token, because the
 vocabulary has few longer words."""
