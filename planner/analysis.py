@@ -42,8 +42,7 @@ class Analysis:
     uses: Mapping[str, ToolUse] = field(default_factory=dict, compare=False)
     """User's declarations of what tools do, by the tool's name."""
     counted: Occurrences = field(default_factory=Occurrences, repr=False, compare=False)
-    """Counts of names in the beginning of the history, as an earlier analysis made them. They are extended, not counted
-    again."""
+    """Counts of names in the beginning of the history, by an earlier analysis, which are extended."""
     _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
     """Cache of `once`: each value by the function that computed it and the positional arguments."""
 

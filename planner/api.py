@@ -30,8 +30,7 @@ LEAST_UNKNOWN_CALLS = 5
 NAMED_TOOLS = 6
 """Largest number of unknown tools that the warning about them lists."""
 WINDOW_SHARE = 0.5
-"""Largest share of the model's context window for a target that is a share of the history: the agent needs the rest to
-continue."""
+"""Largest share of the model's context window for a target that is a share of the history: the agent needs the rest."""
 SENT_SHARE = 0.5
 """Largest target by ratio, as a share of the list that the caller passed, if that list is already compacted. A larger
 ratio is its own limit."""
@@ -305,8 +304,7 @@ def check_argument(name: str, value: object, kind: Any, wanted: str) -> None:
 
 
 def check_request(model: object, system: Any, tools: Any) -> None:
-    """Check the types of fields of an agent's request, each of which may be None; raise a SettingsError if one is
-    wrong."""
+    """Raise a SettingsError if a field of an agent's request has a wrong type; each may be None."""
     check_argument("model", model, str, "text")
     fields = ("system", system, "text or a list of blocks"), ("tools", tools, "a list of tool definitions")
     for name, value, wanted in fields:

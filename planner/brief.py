@@ -228,8 +228,8 @@ def _settled(
 
 
 def _read_again(statement: PageStatement) -> PageStatement | None:
-    """Return `statement` as it is read from the text of a page, since a correction may change its form; None if it is
-    no statement any more."""
+    """Return `statement` as it is read from the text of a page, as a correction may change it; None if it is no
+    statement any more."""
     return next(iter(read_brief(f"{statement.heading}\n{statement.line}")), None)
 
 
@@ -423,8 +423,7 @@ class _Repeated(NamedTuple):
     """Measure of how much of a line a text repeats. It is greater for a text that repeats more."""
 
     share: float
-    """Share of the line's words, without names and JSON keys, that the text contains; 0 unless the text contains
-    `CARRIED_NAMES`."""
+    """Share of the line's words, without names and JSON keys, that the text contains; 0 without `CARRIED_NAMES`."""
     has_whole_line: bool
     """True if the text contains the whole line."""
 
@@ -506,8 +505,7 @@ def _raw_tokens(statement: PageStatement | None, counter: TokenCounter) -> int:
 
 
 def _shorter(statement: PageStatement) -> Iterator[PageStatement]:
-    """Yield ever shorter forms of `statement`: without its last clause, without its last two, and so on, but with at
-    least one clause."""
+    """Yield ever shorter forms of `statement`: without its last clause, its last two, and so on; one clause stays."""
     clauses = _CLAUSE_END.split(statement.text)
     for number in range(len(clauses) - 1, 0, -1):
         yield replace(statement, text="".join(clauses[:number]).rstrip(";； "))

@@ -111,8 +111,7 @@ def _counted(analysis: Analysis, layout: Layout, decisions: Mapping[str, TurnDec
 def _guard_decisions(
     pinned_parts: Pinned, decisions: Iterable[TurnDecision], model: str
 ) -> tuple[dict[str, TurnDecision], list[Finding]]:
-    """Return one repaired decision for every turn, by turn id and in the order of the turns, and remarks on the
-    repairs."""
+    """Return one repaired decision for every turn, by turn id and in order, and remarks on repairs."""
     turns = pinned_parts.analysis.evidence.turns
     by_turn = {decision.turn_id: decision for decision in decisions}
     findings = [_no_such_turn(turn_id) for turn_id in by_turn if turn_id not in turns]
@@ -172,8 +171,8 @@ class _Guarding:
         self.decision = _without_unused(self.decision.model_copy(update=update))
 
     def lines_finding(self, code: str, lines: Iterable[int], problem: str, repair: str, **update: Any) -> None:
-        """Keep the lines with the numbers `lines` in addition to those kept already, change the fields in `update`, and
-        add a remark."""
+        """Keep the lines with the numbers `lines` in addition to those kept already, change the fields in `update`; add
+        a remark."""
         excerpts = ranges_of(self.kept_lines.union(lines))
         self.note_finding(code, problem, repair, strategy="summarize", excerpts=excerpts, **update)
 
@@ -250,8 +249,8 @@ class _Guarding:
 
 
 def _invention(turn: TurnEvidence, summary: str) -> str:
-    """Return a sentence on the first name in `summary` that `turn` does not contain, as a model made it up; empty if
-    there is none."""
+    """Return a sentence on the first name in `summary` that `turn` does not contain, as it is made up; empty without
+    one."""
     names = invented(summary, turn.names) if summary else []
     return f"the summary names {names[0]!r}, which the turn does not contain" if names else ""
 
@@ -285,8 +284,7 @@ def _fact_problems(_: TurnEvidence) -> dict[tuple[str, str, str], str]:
 
 
 def _problem_of(fact: ExtractedFact, turn: TurnEvidence) -> str:
-    """Return why `turn` does not support `fact`: a made-up name, or a quote that is not the user's; empty if it
-    does."""
+    """Return why `turn` does not support `fact`: a made-up name, or a quote that is not the user's; else empty."""
     written = " ".join(join_lines(turn.user_lines).split())
 
     def is_written(text: str) -> bool:

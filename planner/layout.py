@@ -270,8 +270,7 @@ def _role(message: Any) -> str:
 
 
 def _merged(neighbours: Sequence[Any]) -> Message:
-    """Return one message with the content of `neighbours`, which have the same role. Tool results come first, as the
-    API demands."""
+    """Return one message with the content of `neighbours`, which have the same role. Tool results come first."""
     plain = [plain_message(message) for message in neighbours]
     content = list(chain.from_iterable(map(blocks, plain)))
     fields = dict(chain.from_iterable(map(dict.items, plain)))  # a system message may have more fields than its content

@@ -34,8 +34,7 @@ LIVE_SHARE = 0.5
 """Largest share of the context window for unanswered turns. Larger ones would leave no room for an answer, and are
 *demoted*: previews replace their results and long texts."""
 PREVIEW_LINES = 12
-"""Number of lines that a preview shows at the beginning, and again at the end: about 2,000 characters, as in other
-systems."""
+"""Number of lines that a preview shows at the beginning, and again at the end: about 2,000 characters."""
 PREVIEW_SHARE = 0.25
 """Largest share of the context window for all previews together; they show fewer lines until they fit."""
 OWN_WORDS_SHARE = 0.5
@@ -50,8 +49,8 @@ ENDS_SHARE = 0.25
 """Largest share of the room for typed words that the first and last lines of the user's last message may take, and
 again those of their first one."""
 MOST_NEWS = 8
-"""Largest number of names and figures that raise the rank of a user's message. With more, it is a list or a paste
-rather than a wish."""
+"""Largest number of names and figures that raise the rank of a user's message. With more, it is a list rather than a
+wish."""
 
 
 @dataclass(frozen=True)
@@ -238,8 +237,7 @@ def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
 
 
 def _typed_once(turns: dict[str, TurnEvidence]) -> dict[str, list[Line]]:
-    """Return the lines that the user typed by turn id, the newest turn first. A line that they typed again later is
-    left out."""
+    """Return the lines that the user typed by turn id, the newest turn first, each line once."""
     seen: set[str] = set()
     typed: dict[str, list[Line]] = {}
     for turn_id, turn in reversed(turns.items()):
@@ -268,8 +266,8 @@ def _binding(typed: Mapping[str, Sequence[Line]]) -> dict[str, frozenset[int]]:
 
 
 def _grow(words: dict[str, frozenset[int]], turn: TurnEvidence, numbers: frozenset[int], room: float) -> float:
-    """Add the lines with these `numbers` to those of `turn` in `words`, if all fit in `room` raw tokens. Return the
-    remaining room."""
+    """Add the lines with these `numbers` to those of `turn` in `words`, if they fit in `room` raw tokens. Return the
+    rest."""
     kept = words.get(turn.turn.id, frozenset())
     cost = turn.tokens_of(numbers - kept)
     if cost > room:

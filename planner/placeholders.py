@@ -225,8 +225,7 @@ class _Entry:
 
     @property
     def failed_calls(self) -> frozenset[int]:
-        """Indexes of the failed calls, which get a mark, if other calls of the turn succeeded; else empty, as the whole
-        turn gets the mark."""
+        """Indexes of the failed calls, which get a mark; empty if all failed, as the whole turn then gets it."""
         failed = self.turn.once(_failed_calls) if self.decision.failed_approach else frozenset()
         return failed if len(failed) < len(self.turn.calls) else frozenset()
 

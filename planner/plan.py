@@ -26,8 +26,7 @@ from planner.settings import OptionalToolName, ToolUse
 MOST_TOKENS = 10**12
 """Largest count of tokens or messages in a plan. A larger one in a file is refused, as computing with it could fail."""
 CACHED_SHARE = 0.1
-"""Weight of a token that is read from a provider's cache, as a share of an uncached one: the highest price of such a
-read."""
+"""Weight of a token that is read from a provider's cache, as a share of an uncached one: the highest price."""
 _SURROGATE = lazy_pattern("[\ud800-\udfff]")
 """Half of a character (a lone surrogate), which UTF-8 cannot express."""
 
@@ -67,8 +66,7 @@ class TurnDecision(PlanPart):
     summary: Text = ""
     """Summary, only for ``summarize``. It is shown before the excerpts, and has text if there are none."""
     excerpts: tuple[tuple[Place, Place], ...] = ()
-    """Lines of the turn that stay verbatim, only for ``summarize``: ranges such as ``(212, 219)``, first and last
-    included."""
+    """Lines of the turn that stay verbatim, only for ``summarize``: ranges such as ``(212, 219)``."""
     tokens_before: Count = 0
     tokens_after: Count = 0
 
@@ -111,8 +109,7 @@ class HistoryStamp(PlanPart):
         return cls(messages=len(history.messages), turns=len(history.turns), tokens=tokens, digest=history.digest)
 
     def begins(self, history: History) -> bool:
-        """Return True if the plan fits `history`: it is the list that the stamp was made for, or the same list with
-        more messages."""
+        """Return True if `history` is the list that the stamp was made for, or that list with more messages."""
         return self.messages <= len(history.messages) and self.digest == history.digest_at(self.messages)
 
 
@@ -253,15 +250,13 @@ class CompactionPlan(BaseModel):
 
     @property
     def bound(self) -> Bound | None:
-        """Values that were computed while the plan was made; None if they are not in memory, or if the plan was changed
-        since."""
+        """Values that were computed while the plan was made; None if they are not in memory, or out of date."""
         bound = self._bound
         return bound if bound is not None and (bound.turns, bound.brief) == (self.turns, self.brief) else None
 
     @property
     def bound_analysis(self) -> Analysis | None:
-        """Everything that was read from the conversation for this plan; None if that is not in memory, as for a plan
-        from disk."""
+        """Everything that was read from the conversation for this plan; None for a plan from disk."""
         return self._bound.analysis if self._bound is not None else None
 
     @property
@@ -291,8 +286,7 @@ class CompactionPlan(BaseModel):
         return data
 
     def to_json(self) -> str:
-        """Return the plan as JSON that a person can read and edit, in which secrets are replaced; lone surrogates are
-        escaped."""
+        """Return the plan as JSON that a person can read and edit, without secrets; lone surrogates are escaped."""
         text = json.dumps(self.to_data(), ensure_ascii=False, indent=2)
         return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text) + "\n"
 

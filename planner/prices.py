@@ -225,8 +225,7 @@ def dollars_at_most(model: str, usage: Usage) -> float:
 
 
 def _cost(prices: ModelPrices, usage: Usage) -> float:
-    """Return the cost of `usage` in dollars. All its requests count as equally long, as their prices may depend on the
-    length."""
+    """Return the cost of `usage` in dollars. All its requests count as equally long."""
     read = usage.cache_read_input_tokens * prices.cache_read
     written = usage.cache_creation_input_tokens * prices.write_price
     prompt = usage.prompt_tokens / max(1, usage.requests)
@@ -270,8 +269,8 @@ def switch_dollars(
 
 
 def money(amount: float | None, text: str = "") -> str:
-    """Return `text` with `amount` in dollars after it: ``1,200 tokens ≈ $0.012``. Return `text` alone if the amount is
-    None or 0."""
+    """Return `text` with `amount` in dollars after it: ``1,200 tokens ≈ $0.012``. Without an amount, return `text`
+    alone."""
     if not amount:
         return text
     number = f"{amount:,.2f}" if amount >= 1 else f"{max(amount, LEAST_DOLLARS):.2g}"

@@ -24,8 +24,7 @@ from planner.settings import PlanSettings
 
 @dataclass(frozen=True)
 class Account:
-    """Address of a Messages API, and headers with credentials, with which a planner can ask a model if there is no
-    client object."""
+    """Address of a Messages API, and headers with credentials, with which a planner can ask without a client."""
 
     base_url: str
     headers: Mapping[str, str] = field(repr=False)
@@ -155,8 +154,7 @@ def earlier_plan(request: PlanRequest) -> CompactionPlan | None:
 
 
 def read_and_new(request: PlanRequest, earlier: CompactionPlan | None) -> tuple[list[TurnEvidence], list[TurnEvidence]]:
-    """Return two lists: the turns that a planner model has read for the plan `earlier`, and all others, which it has to
-    read now."""
+    """Return two lists: the turns that a planner model has read for the plan `earlier`, and all others."""
     turns = list(request.evidence.turns.values())
     if earlier is None:
         return [], turns
@@ -167,8 +165,7 @@ def read_and_new(request: PlanRequest, earlier: CompactionPlan | None) -> tuple[
 
 
 def written_brief(earlier: CompactionPlan) -> list[PageStatement]:
-    """Return the statements on the page of memory of `earlier` that the planner model wrote, without those that rules
-    added."""
+    """Return the statements on the page of memory of `earlier` that a model wrote, and not rules."""
     return [statement for statement in read_brief(earlier.brief) if not _cites_new(statement.turns, earlier)]
 
 

@@ -281,8 +281,8 @@ def _kinds(run: Sequence[Any], heads: Mapping[str, str], failed: int) -> str:
 
 
 def _counted(words: Iterable[str]) -> str:
-    """Return the distinct `words` with their counts, the most frequent first: ``3× search, read``. If all are the same
-    word, return it alone."""
+    """Return the distinct `words` with their counts, the most frequent first: ``3× search, read``. One word alone has
+    no count."""
     counts = Counter(word for word in words if word)
     if len(counts) == 1:
         return next(iter(counts))
@@ -290,8 +290,7 @@ def _counted(words: Iterable[str]) -> str:
 
 
 def _failure_line(failure: Mapping[str, str], *, whole: bool) -> str:
-    """Return a failed attempt, one of `PlanNotes.failures`, as a line. Unless `whole`, the failed calls are
-    shortened."""
+    """Return a failed attempt, one of `PlanNotes.failures`, as a line. Unless `whole`, it is shortened."""
     what = _one_line(failure["what"])
     what = what if whole else _shortened(what, FAILED_CHARACTERS)
     return f"✗ {failure['turn']} {what}".rstrip() + f": {_one_line(failure['how'])}"

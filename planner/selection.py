@@ -215,8 +215,7 @@ def _brief_with_record(request: PlanRequest, proposal: Proposal, room: float) ->
 
 
 def _settled_records(request: PlanRequest) -> list[list[PageStatement]]:
-    """Return the list of effects on the outside world in ever shorter forms, without those of unanswered turns, which
-    stay anyway."""
+    """Return the list of effects on the outside world in ever shorter forms, without those of unanswered turns."""
     turns = request.evidence.turns
     records = effects_records(request.evidence, RECORD_FORMS)
     return [[statement for statement in record if not turns[statement.turns[0]].turn.live] for record in records]
@@ -245,8 +244,7 @@ class _Selecting:
         self.pin(brief)
 
     def pin(self, brief: str | None) -> None:
-        """Compute the parts of the history that always stay in addition to `brief`, which may replace lines on
-        failures."""
+        """Compute the parts of the history that always stay in addition to `brief`."""
         request, settings = self.request, self.request.settings
         view = settings.window_tokens, request.target_tokens, settings.target_model
         self.pinned = pinned(request.analysis, *view, brief, self.proposal.provenance.planner)
@@ -398,8 +396,8 @@ class _Selecting:
         return lines_of_turns, picks[count:]
 
     def _grow(self, before: Mapping[str, TurnDecision], lines_of_turns: Mapping[str, set[int]]) -> float:
-        """Change the decisions `before` of some turns, so that they keep `lines_of_turns`, and choose them. Return the
-        change in raw tokens."""
+        """Change the decisions `before` of some turns, so that they keep `lines_of_turns`. Return the additional raw
+        tokens."""
         additional = 0.0
         for turn_id, lines in lines_of_turns.items():
             update = {"strategy": "summarize", "excerpts": ranges_of(lines)} if lines else {}

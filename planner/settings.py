@@ -119,8 +119,7 @@ class PlanSettings(CheckedSettings):
     piece_tokens: int = Field(default=60_000, ge=2_000)
     """Largest size of the excerpts of turns in one question, in tokens; more are divided among parallel questions."""
     max_output_tokens: int = Field(default=16_384, ge=256)
-    """Output limit of the planner model for one question: the page of memory for 230,000 tokens takes six tenths of
-    it."""
+    """Output limit of the planner model for one question. A page of memory for 230,000 tokens takes .6 of it."""
     timeout_seconds: float = Field(default=180.0, gt=0)
     """Time for making one plan with a model, including all its questions, repetitions and corrections."""
     max_reasks: int = Field(default=2, ge=0, le=10)

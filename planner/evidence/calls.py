@@ -123,8 +123,7 @@ class Call:
 
     @property
     def is_report(self) -> bool:
-        """True if the result is the report of another agent. Its words of success and failure are not about this
-        call."""
+        """True if the result is the report of another agent. Its words of failure are not about this call."""
         return bool(_SUBAGENT.match(self.name)) and _COMMAND_OUTPUT not in self.text[:1_000]
 
     @property
@@ -236,8 +235,7 @@ def _is_range(value: object) -> bool:
 
 
 def read_call(name: str, arguments: Mapping[str, Any]) -> CallReading:
-    """Find out from the tool's `name` and the arguments what kind of action a call is, and on which object. This works
-    for any kind of work."""
+    """Find out from the tool's `name` and the arguments what kind of action a call is, and on which object."""
     kind: CallKind = next((kind for pattern, kind in _KINDS if pattern.search(name)), "other")
     return CallReading(kind, argument(arguments, _ADDRESSES))
 
@@ -410,8 +408,7 @@ def is_refusal(text: str) -> bool:
 
 
 def exit_code(result: Sequence[Statement]) -> int | None:
-    """Return the exit code of a command that the host program prints in the first or last lines of `result`; None
-    without one."""
+    """Return the exit code of a command that the host program prints at the start or end of `result`, or None."""
     for statement in (*result[:HEAD_LINES], *result[HEAD_LINES:][-TAIL_LINES:]):
         if match := _EXIT_CODE.search(statement.text):
             return int(match[1] or match[2] or match[3])

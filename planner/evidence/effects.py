@@ -46,8 +46,7 @@ class CallPlace(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """Tool call that still runs, or question that the user has not answered. It must not be forgotten in a
-    compaction."""
+    """Tool call that still runs, or question that the user has not answered. A compaction must not forget it."""
 
     turn_id: str
     text: str
@@ -193,15 +192,14 @@ def _receipt(call: Call, fields: Sequence[_JsonField], shown: set[_JsonField]) -
 
 
 def _fields(text: str) -> list[_JsonField]:
-    """Return all values in a JSON result, including nested ones, with their keys; empty for a result of another
-    form."""
+    """Return all values in a JSON result, including nested ones, with their keys; empty for other results."""
     parsed = parsed_result(text)
     return list(_leaves("", parsed)) if parsed is not None else []
 
 
 def _leaves(key: str, value: object) -> Iterator[_JsonField]:
-    """Yield each text, number, … in the JSON value `value` with its key. `key`: the key of `value`, which items of a
-    list have, too."""
+    """Yield each text, number, … in the JSON value `value` with its key. `key`: key of `value`, and of items of a
+    list."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from _leaves(str(name), inner)
@@ -401,8 +399,8 @@ def note_id(kind: str, text: str) -> str:
 
 
 def written_notes(evidence: Evidence) -> list[Note]:
-    """Return the agent's notes that it has not removed, the newest `MOST_NOTES` of them, the oldest first. Equal notes
-    are returned once."""
+    """Return the agent's notes that it has not removed, the newest `MOST_NOTES` of them, the oldest first, each
+    once."""
     notes: dict[str, Note] = {}
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status == "failed" or not _NOTE_TOOL.fullmatch(call.name):

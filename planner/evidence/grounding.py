@@ -72,8 +72,8 @@ _TWO_NUMBERS = lazy_pattern(r"(\d{1,2})\.(\d{1,2})")
 _TIMESTAMP = lazy_pattern(r"([\d-]{8,10})T([\d:.]{4,16})(?:Z|[+-][\d:]{2,6})?")
 """Date and time in one word: ``2026-03-14T14:30:00Z``."""
 _TURN_ID = lazy_pattern(rf"(?<![{WORD}{_MARKS}])t\d+(?:\s{{0,4}}[-–]\s{{0,4}}t?\d+)?(?![{_MARKS}]{{0,8}}[{WORD}])")
-"""Id of a turn or a range of turns: ``t9``, ``t9-t14``; not ``t9.test.ts``. Plans define these ids, so that no source
-has them."""
+"""Id of a turn or a range of turns: ``t9``, ``t9-t14``; not ``t9.test.ts``. No source has these ids, as plans define
+them."""
 _TRAILING = ".,:;!?-*=&\\"
 """Marks at the end of a token that do not belong to its name."""
 _NO_PATH_BEFORE = lazy_pattern(r"(?:[^\s\"'`(\[{<>]|\w[\"'`])$")
@@ -141,8 +141,8 @@ class NameIndex:
     """Index of the names and figures in some texts, the *source*: answers whether a name or figure occurs there."""
 
     def __init__(self, texts: Sequence[str], *, parts: bool = False) -> None:
-        """Store `texts`, which are read when the first question comes. With `parts`, parts of their identifiers also
-        count as names."""
+        """Store `texts`, which are read at the first question. With `parts`, parts of identifiers also count as
+        names."""
         self._texts = texts
         self.parts = parts
 
@@ -270,8 +270,8 @@ class NameIndex:
         return missing
 
     def assigns(self, name: str, value: str) -> bool:
-        """Return True if the source contains the assignment of `value` to `name`: an equals sign, a colon or blanks
-        between them."""
+        """Return True if the source contains the assignment of `value` to `name`: ``=``, ``:`` or blanks between
+        them."""
         pair = re.compile(rf"(?<!\w){re.escape(name)}[\"'\\]{{0,2}}[\s:=]{{1,3}}[\"'\\]{{0,2}}{re.escape(value)}(?!\w)")
         return any(pair.search(text) for text in self._texts)
 

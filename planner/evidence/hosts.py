@@ -61,8 +61,7 @@ class Host:
     blocks: tuple[str, ...] = ()
     """Beginnings of text blocks in the user's message that are wholly written by the host."""
     results: tuple[str, ...] = ()
-    """Beginnings of text blocks in the user's message that are wholly a tool's output. Agents that write their actions
-    as text get it there."""
+    """Beginnings of text blocks in the user's message that are wholly a tool's output. Some agents get it there."""
     idle: tuple[str, ...] = ()
     """Beginnings of the host's text blocks that have no information about the work."""
     notes: tuple[str, ...] = ()
@@ -224,8 +223,7 @@ def _any(values: Iterator[tuple[str, ...]]) -> str:
 
 
 _OPENING = lazy_pattern(rf"^[ \t]*<(?P<tag>{_any(host.tags for host in HOSTS)})(?:[ \t][^>\n]*)?>", re.M)
-"""Opening tag of a host at the start of a line, such as ``<system-reminder>``. Within a line, the user may have written
-it."""
+"""Opening tag of a host at the start of a line, such as ``<system-reminder>``. Elsewhere it may be the user's."""
 _NOTE = lazy_pattern(rf"^[ \t]*(?:{_any(host.notes for host in HOSTS)})", re.M)
 """Line that a host adds to the user's message: ``[Request interrupted by user]``; not these words in a sentence."""
 _SUMMARY = lazy_pattern(rf"\s*(?:{_any(host.summaries for host in HOSTS)})")
@@ -364,8 +362,7 @@ def _users_text(text: str, is_template: bool = False, before: str = "") -> str:
 
 
 def _arguments(text: str) -> _Span:
-    """Return the place of the arguments in the text of a slash command, including their tags; an empty span without
-    arguments."""
+    """Return the place of the arguments in the text of a slash command, with their tags; empty without arguments."""
     opening, closing = _ARGUMENT_TAGS
     start, stop = text.find(opening), text.rfind(closing)
     if start < 0 or not text[start + len(opening) : max(0, stop)].strip():
@@ -419,7 +416,7 @@ def is_wrapping(text: str) -> bool:
 
 
 def is_running(text: str) -> bool:
-    """Return True if `text` is a line by which a host program reports that a command still runs, so that its output is
+    """Return True if `text` is a line by which a host program reports that a command still runs, and its output is
     incomplete."""
     return bool(_RUNNING.match(text))
 

@@ -66,8 +66,7 @@ FAILED_HEAD_CHARACTERS = 110
 LINE_CHARACTERS = 300
 """Largest length of one statement on the state of the work."""
 QUOTED_LINES = 48
-"""Largest number of lines of an earlier summary that count as the user's words, as they are wholly in quotation
-marks."""
+"""Largest number of lines of an earlier summary that count as the user's words, as they are quotations."""
 _QUOTED = lazy_pattern(r"\A\s*+(?:[-*]|\d{1,3}\.)?\s*[\"“„«「][^\"”“»」]{4,}[\"”“»」]\W*$")
 """Line wholly in quotation marks: ``- "never touch main"``; not ``the word "main" is``."""
 
@@ -123,8 +122,7 @@ class TurnEvidence:
     tokens: int
     """Tokens of the whole turn in the history."""
     line_tokens: array[int]
-    """Raw tokens of each line with its line break, in order; 0 for lines in the middle of a very long block, which are
-    not read."""
+    """Raw tokens of each line with its line break, in order; 0 in the middle of a very long block."""
     failure_lines: tuple[int, ...]
     """Numbers of the lines that show that something failed in the turn; empty without a failure."""
     decisive_lines: tuple[int, ...]
@@ -134,8 +132,7 @@ class TurnEvidence:
     superseded_by: str = ""
     """Id of the later turn that repeats or replaces all content of this one; empty without one."""
     answered_at: str = ""
-    """Id of the turn in which the agent finished the work that the user asks for in this turn; empty if no end is
-    visible."""
+    """Id of the turn in which the agent finished what the user asks for in this turn; empty if none does."""
     choice: Choice | None = None
     """Option or question that the user answers in this turn by a short reply such as "yes"; None without one."""
     _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -175,8 +172,7 @@ class TurnEvidence:
         return self.once(_name_index)
 
     def statements_of(self, numbers: Iterable[int]) -> Iterator[Statement]:
-        """Yield the text of the lines with these `numbers`, in their order. The pieces of a long line count as one
-        statement."""
+        """Yield the text of the lines with these `numbers`, in their order; pieces of a long line count as one."""
         return statements(self.lines.numbered(numbers))
 
     @property
@@ -191,8 +187,7 @@ class TurnEvidence:
         return self.once(_typed_lines)
 
     def outcome_of(self, call: Call) -> str:
-        """Return the first line that shows how `call` ended, such as ``2 passed``, to show it next to the call; empty
-        if no line does."""
+        """Return the first line that shows how `call` ended, such as ``2 passed``, or an empty text."""
         for statement in statements(self.lines.numbered(self.outcomes[call.number].lines)):
             if plain := without_boilerplate(statement.text):
                 return " ".join(plain.split())
@@ -204,8 +199,7 @@ class TurnEvidence:
 
     @property
     def failed_calls(self) -> list[Call]:
-        """Failed calls of the turn. Calls that the user refused are not among them, as they did not fail by
-        themselves."""
+        """Failed calls of the turn. Calls that the user refused are not among them."""
         return [call for _, call, outcome in self.ended_calls if outcome.status == "failed" and not outcome.refused]
 
     @property
@@ -216,8 +210,7 @@ class TurnEvidence:
 
     @property
     def unchanged_lines(self) -> frozenset[int]:
-        """Numbers of the lines of edits that the removed and the added text have in common, so that they change
-        nothing."""
+        """Numbers of the lines of edits that the removed and the added text have in common."""
         sides = [side for call in self.calls for side in self.sides(call).items()]
         return frozenset([number for number, side in sides if side == "="])
 
@@ -347,8 +340,8 @@ class Field:
         return ()
 
     def common_name(self, turns: Sequence[TurnEvidence]) -> str:
-        """Return the beginning that most objects' names in `turns` share, such as a folder, so that it can be left out
-        of texts."""
+        """Return the beginning that most objects' names in `turns` share, such as a folder, to leave it out of
+        texts."""
         return ""
 
 
@@ -419,8 +412,7 @@ def gather_evidence(
 
 
 def _with(turn: TurnEvidence, /, **fields: Any) -> TurnEvidence:
-    """Return `turn` with these values of its attributes; the same object if it has them already, so that caches stay
-    valid."""
+    """Return `turn` with these values of its attributes; the same object if it has them, to keep its caches."""
     return turn if all(getattr(turn, name) == value for name, value in fields.items()) else replace(turn, **fields)
 
 

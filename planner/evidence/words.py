@@ -177,8 +177,7 @@ def _pieces(run: str) -> list[str]:
 
 
 def figures_of(text: str) -> list[str]:
-    """Return the figures in `text`, in order: numbers of two digits and more, amounts, dates and times, as they are
-    written."""
+    """Return the figures in `text`, in order: numbers of two digits and more, amounts, dates and times."""
     return _FIGURE.findall(text)
 
 

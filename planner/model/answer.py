@@ -81,8 +81,8 @@ def answer_in(text: str) -> PlanAnswer:
 
 
 def json_in(text: str) -> object:
-    """Return the JSON value at the start of `text`. If the text is cut off, return what is complete; if it is not JSON,
-    return None."""
+    """Return the JSON value at the start of `text`. Of a text that is cut off, return what is complete; None if it is
+    not JSON."""
     try:
         return json.JSONDecoder(strict=False).raw_decode(text)[0]
     except json.JSONDecodeError as error:
@@ -248,8 +248,7 @@ class Reading:
         return bool(self.brief) or (bool(self.turns) and 2 * self.wrong_entries <= self.entries)
 
     def notes(self, scope: Scope, *, cut_off: bool = False) -> tuple[str, ...]:
-        """Return a note on the unused parts of the answer, for the person who reviews the plan; empty if everything was
-        used."""
+        """Return a note on the unused parts of the answer, for a reviewer of the plan; empty if all were used."""
         parts = ["the answer was cut off"] if cut_off else []
         if self.wrong_entries:
             parts.append(f"{self.wrong_entries} of {self.entries} entries could not be used as they were")

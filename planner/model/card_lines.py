@@ -40,8 +40,7 @@ FOLD_TOKENS = 14
 REPEAT_TOKENS = 7
 """Raw tokens of the remark in a card's header that another card shows the same lines."""
 GAP_LINES = 2
-"""Largest number of lines between two shown lines that are shown, too, because scattered lines of code are hard to
-read."""
+"""Largest number of lines between two shown lines that are shown, too, as scattered lines are hard to read."""
 SENTENCE_WIDTH = 48
 """Smallest width (a Chinese character counts as 3) of a line that counts as prose; it also has no marks of code."""
 REPEAT_CHARACTERS = 24
@@ -369,8 +368,8 @@ class _Cards:
 
 
 def _between(turn: TurnEvidence, new: Set[int], shown: Set[int]) -> Iterator[int]:
-    """Yield the line numbers in short gaps: between a line of `new` and the nearest line of `new` or `shown`, if both
-    are in the same text."""
+    """Yield the line numbers in short gaps: between a line of `new` and the nearest one of `new` or `shown` in the same
+    text."""
     for number in new:
         for step in (-1, 1):
             near = range(number + step, number + step * (GAP_LINES + 2), step)
@@ -382,8 +381,8 @@ def _between(turn: TurnEvidence, new: Set[int], shown: Set[int]) -> Iterator[int
 
 
 def is_in_header(text: str, header: str) -> bool:
-    """Return True if the `header` of a card contains all words of `text`, the line of a tool call, so that the line
-    need not be shown."""
+    """Return True if the `header` of a card contains all words of `text`, the line of a call that then need not be
+    shown."""
     return not _words(_KEYS.sub(" ", text)) - _words(header)
 
 

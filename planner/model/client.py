@@ -343,8 +343,7 @@ def _retries_of(error: BaseException) -> int:
 
 
 def sdk_timeout(seconds: float) -> Any:
-    """Return a time limit of `seconds` for a request of anthropic's SDK, with a shorter one for opening the
-    connection."""
+    """Return a time limit of `seconds` for a request of anthropic's SDK, with a shorter one for the connection."""
     import anthropic
 
     seconds = max(0.001, seconds)
@@ -454,8 +453,7 @@ class Meter:
         self._spending = _Spending(self._spending.finished, body, is_running=True)
 
     def answered(self, usage: Usage) -> None:
-        """Record the tokens that the provider reports for the running request. If it reports no input tokens, they are
-        estimated."""
+        """Record the tokens that the provider reports for the running request. Missing input tokens are estimated."""
         if not usage.read_tokens:
             usage = self._cost(self._spending.body).model_copy(update={"output_tokens": usage.output_tokens})
         self._finish(usage)

@@ -77,8 +77,7 @@ class LessonsModel:
 
     @property
     def name(self) -> str:
-        """Name of the model and part of the digest of its prompts. If either changes, conversations are asked about
-        again."""
+        """Name of the model and part of the digest of its prompts. If it changes, all conversations are read again."""
         return f"{self.endpoint.model} {self.prompts.hash[7:15]}"
 
     def price(self, usage: Usage) -> float:

@@ -54,8 +54,7 @@ PREPARING = frozenset(
         *("Set-Location", "Push-Location", "Write-Host", "Write-Output"),
     )
 )
-"""First words of shell commands that only prepare the main command of a line: they change the folder, wait, end a
-program or print."""
+"""First words of shell commands that only prepare the main command of a line: they change the folder, wait or print."""
 _BEFORE_ACT = {"-C": 2, "-c": 2, "--no-pager": 1}
 """Options that git accepts before its subcommand, each with the number of words it takes: two for ``-C ../app``."""
 _SENDING = frozenset({"-X", "--method", "-f", "-F"})
@@ -232,8 +231,7 @@ def _is_file(word: str) -> bool:
 
 
 def _within(folder: str, path: str) -> str:
-    """Return `path`, which is relative to `folder`, with the folder before it. An absolute path, also one on a drive,
-    stays the same."""
+    """Return `path`, which is relative to `folder`, with the folder before it. An absolute path stays the same."""
     if path[1:2] == ":":
         return path
     joined = join(folder, path.removeprefix("./"))

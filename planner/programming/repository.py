@@ -64,8 +64,7 @@ def is_absolute(path: str) -> bool:
 
 
 def is_scratch(path: str) -> bool:
-    """Return True if `path` is no part of the project: a temporary file (``/tmp/a``), or one that the agent keeps for
-    itself."""
+    """Return True if `path` is no part of the project: a temporary file (``/tmp/a``), or one of the agent's own."""
     return _SCRATCH.match(path) is not None
 
 
@@ -152,8 +151,7 @@ def work_folder(turns: Sequence[TurnEvidence]) -> str:
 
 
 def _paths(turn: TurnEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the absolute paths that the agent wrote in `turn`, in texts and calls, and those in the turn's other
-    texts."""
+    """Return the absolute paths that the agent wrote in `turn`, in texts and calls, and those in other texts."""
     # paths with blanks are taken from the calls, as `file_paths` finds none
     written = [call.path for call in turn.calls if is_absolute(call.path) and " " in call.path]
     others: list[str] = []
@@ -197,8 +195,8 @@ class FileChange:
 
 
 def file_changes(evidence: Evidence) -> list[FileChange]:
-    """Return the files that the agent changed, in the order of their first change. A file is left out if later edits
-    restored it."""
+    """Return the files that the agent changed, in the order of their first change. Files that were restored are left
+    out."""
     changes = _Changes()
     for turn, call, outcome in evidence.ended_calls():
         commands, changes_by_commands = turn.once(_done_by_commands)[call.number]
@@ -269,8 +267,7 @@ def _is_reversal(change: FileChange, call: Call, turn_id: str) -> bool:
 
 
 def changed_paths(turn: TurnEvidence, call: Call, outcome: Outcome) -> Iterator[str]:
-    """Yield the paths of the files that `call` of `turn` changed, by an edit or by shell commands. `outcome`: how the
-    call ended."""
+    """Yield the paths of the files that `call` of `turn` changed, by an edit or commands. `outcome`: how it ended."""
     if outcome.status in ("passed", "done"):
         yield from writes_of(call)
     _, changes = turn.once(_done_by_commands)[call.number]
@@ -484,8 +481,8 @@ def _removed_commits(command: Command) -> int:
 
 
 def conflicts(evidence: Evidence) -> list[RecordLine]:
-    """Return one statement on the files that a merge left in conflict and no later call changed or committed; none
-    without such files."""
+    """Return one statement on the files that a merge left in conflict and no later call changed or committed, if
+    any."""
     unresolved: dict[str, str] = {}  # turn id by path
     for turn, call, outcome in evidence.ended_calls():
         written = tuple(changed_paths(turn, call, outcome)) if unresolved else ()

@@ -183,8 +183,7 @@ class Lines(Sequence[Line]):
         return self.texts[bisect_right(self.texts, index, key=attrgetter("first")) - 1]
 
     def goes_on(self, number: int) -> bool:
-        """Return True if the line with this line number and the next one are pieces of the same long line, without a
-        break between."""
+        """Return True if the line with this line number and the next one are pieces of the same long line."""
         text = self.text_at(number - 1)
         return number < text.stop and text.text[text.bounds[number - text.first] - 1] != "\n"
 
@@ -194,8 +193,7 @@ class Lines(Sequence[Line]):
         return [*self._at(text)] if text else []
 
     def chosen(self, numbers: Set[int], block: int | None) -> list[Line]:
-        """Return the lines of the content block with the index `block` whose line numbers are in `numbers`, in
-        order."""
+        """Return the lines of the content block with the index `block` that have one of these `numbers`."""
         text = self._block_text(block)
         return [*self._at(text, [at for at in range(text.first, text.stop) if at + 1 in numbers])] if text else []
 
@@ -292,8 +290,7 @@ def without_indentation(texts: Sequence[str], *, viewed: bool = True) -> list[st
 
 
 def text_width(text: str) -> int:
-    """Return the number of characters in `text`, where an East Asian one counts as three, as it has about the tokens of
-    three others."""
+    """Return the number of characters in `text`, where an East Asian one counts as three, as it has more tokens."""
     return len(text) if text.isascii() else len(text) + 2 * len(_WIDE.findall(text))
 
 
@@ -308,8 +305,7 @@ def without_numbers(text: str) -> str:
 
 
 def _read_block(role: str, block: Block) -> tuple[Part, Source, str | None]:
-    """Return the kind, the author and the text of a content block in a message of this `role`. The text is None if the
-    block has none."""
+    """Return the kind, the author and the text of a content block in a message of this `role`. The text may be None."""
     kind, text = block["type"], block.get("text")
     part: Part = "assistant" if role == "assistant" else "user"
     if kind == "text" and isinstance(text, str):

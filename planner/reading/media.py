@@ -148,8 +148,7 @@ def image_size(block: Block) -> tuple[int, int] | None:
 
 
 def visible_pages(block: Block) -> int:
-    """Return the number of pages of a PDF in base64, found in its bytes; 0 if they cannot be counted (compressed, or no
-    PDF)."""
+    """Return the number of pages of a PDF in base64, found in its bytes; 0 if it is compressed, or no PDF."""
     if field_of(block.get("source"), "type") != "base64":
         return 0
     try:
@@ -216,8 +215,7 @@ def pictures_in(content: Sequence[object]) -> Iterator[Block]:
 
 @dataclass(frozen=True, slots=True)
 class MediaLimits:
-    """Largest numbers of pictures and bytes in a request: those of the API, until a provider's error names smaller
-    ones."""
+    """Largest numbers of pictures and bytes in a request: the API's, until an error names smaller ones."""
 
     images: int = 100
     """Largest number of images and document pages."""

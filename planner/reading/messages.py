@@ -75,8 +75,7 @@ def plain_message(message: object, place: str = "message") -> Message:
 
 
 def _plain_block(block: object, message_place: str, index: int) -> Block:
-    """Return `block`, a dict or an object of the SDK, as plain JSON data; `message_place` and `index` name it in
-    errors."""
+    """Return `block`, a dict or an object of the SDK, as plain JSON data; the other arguments name it in errors."""
     data = block if isinstance(block, dict) else _dumped(block, f"{message_place}, block {index}")
     if not isinstance(data.get("type"), str):
         raise TranscriptError(
@@ -144,8 +143,7 @@ def field_of(value: object, name: str) -> object:
 
 
 def call_ids(message: Message) -> list[str]:
-    """Return the ids of the tool calls in `message`, in order, to find their results. Calls that the provider runs are
-    included."""
+    """Return the ids of the tool calls in `message`, in order, also of those that the provider runs."""
     return [str(block.get("id")) for block in blocks(message) if block["type"].endswith("tool_use")]
 
 
@@ -282,8 +280,7 @@ def cache_marks(value: object) -> Iterator[Mapping[str, Any]]:
 
 
 def unmarked(message: Message) -> Message:
-    """Return `message` without its ``cache_control`` marks, which do not change its content; the same object if it has
-    none."""
+    """Return `message` without its ``cache_control`` marks, the same object if it has none."""
     return _unmarked_block(message) if any(cache_marks(message)) else message
 
 

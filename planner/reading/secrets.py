@@ -120,8 +120,7 @@ _PROGRAM = (
 _WORD = lazy_pattern(
     rf"({_NAME}=)(?!(?i:undefined|string)\b)(?!\w{{0,99}}{_NAME})(?:[A-Za-z]{{6,}}|[0-9]{{6,}})(?=[\s&;\"'`<]|$)"
 )
-"""Password that is a plain word or number: ``password=correcthorse``; not code as in ``f(token=value)``, where a
-bracket follows."""
+"""Password that is a plain word or number: ``password=correcthorse``; not code: ``f(token=value)``."""
 _COOKIE = lazy_pattern(
     rf"((?i:cookie){_QUOTE}?\s?[:=]\s?{_QUOTE}?)(?=[\w.-]{{1,60}}=|[^\n\"'\\]{{0,400}};\s?[\w.-]{{1,60}}=)[^\n\"'\\]{{8,}}"
 )
@@ -272,8 +271,7 @@ _LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 _PIECE_CHARACTERS = 8
 """Length of the shortest piece of a secret that is recognised in a text that was cut."""
 _MOST_KNOWN = 2**18
-"""Largest number of characters of the secrets whose pieces are recognised, to limit the memory; the last secrets go
-first."""
+"""Number of characters of the last secrets whose pieces are recognised, which limits the memory."""
 _MOST_QUOTED = 10_000
 """Number of characters of a value that are searched for secrets before an error quotes it; the rest is not quoted."""
 _BETWEEN_PIECES = lazy_pattern(r"[^A-Za-z0-9+]+")
