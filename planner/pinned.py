@@ -29,7 +29,7 @@ LEAST_ROOM_SHARE = 0.1
 """Smallest room for everything but the unanswered turns, as a share of the target or of these turns, whichever is
 larger. Without it, the compacted messages could consist of the last tool results alone."""
 LEAST_ROOM_BESIDE_LIVE = 0.5
-"""Upper limit of that smallest room, as a share of the target."""
+"""Largest share of the target that the smallest room for everything but the unanswered turns may take."""
 LIVE_SHARE = 0.5
 """Largest share of the context window for unanswered turns. Larger ones would leave no room for an answer, and are
 *demoted*: previews replace their results and long texts."""
@@ -43,8 +43,7 @@ messages keep .60 of the entities that the chats of CompactBench ask for; with t
 LEAST_WORDS_TOKENS = 400
 """Tokens of the user's typed words for which there is room at any target: a few sentences."""
 PAGE_FACTOR = 0.2
-"""Factor for both of these limits if a model wrote the page of memory, as it repeats the user's demands in fewer words.
-"""
+"""Factor for the room for the user's typed words if a model wrote the page of memory, which repeats their demands."""
 ENDS_SHARE = 0.25
 """Largest share of the room for typed words that the first and last lines of the user's last message may take, and
 again those of their first one."""

@@ -256,8 +256,8 @@ PART_RELEVANCE: Mapping[Part, float] = {"user": 0.0025, "assistant": 0.0025, "ca
 what matters; tool results mostly repeat. Only the order of magnitude counts: with a third or twice of any value, the
 results of fifteen tests changed by one or two of 240 questions."""
 HOST_RELEVANCE = 0.0003
-"""The same for text that the host program adds to the user's message, such as a project's rules: it has many pages, and
-is in a file, too."""
+"""Relevance of each token of text that the host program adds to a user's message, such as a project's rules: many
+pages, which are also in a file."""
 
 SHORT_RESULT_WEIGHT, SHORT_RESULT_WIDTH = 2.0, 300
 """Factor for the relevance of a tool result, and the largest width with the whole factor. Short results are outcomes;
@@ -270,7 +270,7 @@ WRITER_SCORES: Mapping[Part, float] = {"assistant": 0.73, "call": 1.39, "user": 
 """Additions to the score of a name that the agent's texts, its calls, or the user's messages contain. The score decides
 the likelihood that the agent uses the name again."""
 NUMBER_SCORE = -1.91
-"""Addition to that score for a name that is a number: ``4711``."""
+"""Addition to the score of a name that is a number, ``4711``. The score decides how likely the agent uses it again."""
 
 _TURN_ID = lazy_pattern(r"\bt\d{1,7}\b")
 
@@ -421,7 +421,7 @@ _LONG_WORD = lazy_pattern(r"[^\W\d_]{3,}|\d+")
 
 
 class Pick(NamedTuple):
-    """Neighbouring lines of one turn that are chosen together to fill space."""
+    """Neighbouring lines of one turn that are chosen together to fill free space in compacted messages."""
 
     turn_id: str
     numbers: tuple[int, ...]

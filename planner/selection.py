@@ -50,7 +50,8 @@ LEAST_BRIEF_SHARE, LEAST_BRIEF_TOKENS, MOST_LEAST_SHARE = 0.5, 1_000, 0.8
 most another share of the target. Pages of the whole target, written freely, answered .96 of 196 test questions about
 twelve short sessions; pages of .4 of it, .77."""
 RECORD_SHARE = 0.25
-"""Largest size of the list of effects on the outside world, as a share of the room for brief and filling lines."""
+"""Largest size of the list of effects on the outside world, as a share of the room for page of memory and filling
+lines."""
 LEAST_RECORD_SHARE = 0.1
 """Share of the target that the list of effects on the outside world may always take, if there is room."""
 RECORD_FORMS = (1.0, 0.5, 0.25)
@@ -244,7 +245,7 @@ class _Selecting:
         self.pin(brief)
 
     def pin(self, brief: str | None) -> None:
-        """Compute the parts of the history that always stay in addition to `brief`."""
+        """Compute the parts of the history that always stay in addition to the page of memory, `brief`."""
         request, settings = self.request, self.request.settings
         view = settings.window_tokens, request.target_tokens, settings.target_model
         self.pinned = pinned(request.analysis, *view, brief, self.proposal.provenance.planner)
@@ -414,7 +415,8 @@ class _Selecting:
         return self.head_costs[turn_id]
 
     def _kept_texts(self, brief: str) -> KeptTexts:
-        """Collect the lines kept so far and the statements of `brief`, to find lines that only repeat them."""
+        """Collect the lines kept so far and the statements on the page of memory, to find lines that only repeat
+        them."""
         kept_texts = KeptTexts()
         for statement in read_brief(brief):
             kept_texts.add_text(statement.text)

@@ -62,7 +62,7 @@ from planner.settings import ToolUse
 HEAD_CHARACTERS = 60
 """Largest length of a path, command or query in `call_head`, which describes a tool call in a few words."""
 FAILED_HEAD_CHARACTERS = 110
-"""The same for a failed call. It is larger, so that the descriptions of several attempts differ."""
+"""Largest length of the same for a failed call; more, so that the descriptions of several attempts differ."""
 LINE_CHARACTERS = 300
 """Largest length of one statement on the state of the work."""
 QUOTED_LINES = 48
@@ -126,7 +126,7 @@ class TurnEvidence:
     failure_lines: tuple[int, ...]
     """Numbers of the lines that show that something failed in the turn; empty without a failure."""
     decisive_lines: tuple[int, ...]
-    """Numbers of the `failure_lines` that show best why something failed. Every view keeps them."""
+    """Numbers of the `failure_lines` that show best why something failed. Compactions keep these lines."""
     boilerplate_lines: frozenset[int]
     """Numbers of the lines with text that the agent's host program adds to every conversation."""
     superseded_by: str = ""
@@ -139,7 +139,7 @@ class TurnEvidence:
     """Cache of `once`: each value by the function that computed it."""
 
     def tokens_of(self, numbers: Iterable[int]) -> int:
-        """Return the raw tokens of the turn's lines with these line numbers."""
+        """Return the raw tokens (not scaled to the model yet) of the turn's lines with these line numbers."""
         return sum(self.line_tokens[number - 1] for number in numbers)
 
     def once(self, make: Callable[Concatenate[TurnEvidence, P], T], *arguments: P.args, **named: P.kwargs) -> T:

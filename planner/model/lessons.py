@@ -146,6 +146,6 @@ def review_question(candidates: str) -> Question:
 
 
 def _request(analysis: Analysis, settings: PlanSettings) -> PlanRequest:
-    """Return a plan request for `analysis`, because making cards and asking a model need one. It has no task, and all
-    turns fit its target."""
+    """Return a plan request for `analysis`, because making excerpts of turns and asking a model need one. It has no
+    task, and all turns fit its target."""
     return PlanRequest(analysis, "", "", max(1, analysis.tokens), settings, time.time())

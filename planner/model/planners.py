@@ -30,7 +30,7 @@ from planner.rules import RulesPlanner
 
 PREFIX_SHARE = 0.6
 """Share of the remaining time for a question that is added to the agent's cached request (the prefix). The rest is for
-questions with cards, if that one fails."""
+questions with excerpts of turns, if that one fails."""
 
 AskAfterPrefix = Callable[[QuestionBasis, Prompts], AskedOutcome | str]
 """Function that adds a question to the agent's cached request (the prefix). It returns the outcome, or the reason why
@@ -279,7 +279,8 @@ class RelayedPlanner:
     agent_model: str = ""
     """Agent's own model, which answers if the question is added to a copy of the agent's conversation."""
     prefix_tokens: int = 0
-    """Size of the agent's conversation, to a copy of which the question is added; 0 to ask with cards instead."""
+    """Size of the agent's conversation, to a copy of which the question is added; 0 to ask with excerpts of turns
+    instead."""
 
     def propose(self, request: PlanRequest) -> Proposal:
         """Return the choices in the answers about ``request.history``; rules judge the turns that they leave out.

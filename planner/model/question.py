@@ -32,7 +32,8 @@ from planner.rules import rules_brief
 from planner.selection import brief_limit, frame_tokens, least_tokens, recorded_turns
 
 REQUEST_CHARACTERS = 600
-"""Largest length of the user's latest request, and of the task, at the top of a question. The cards show more of it."""
+"""Largest length of the user's latest request, and of the task, at the top of a question. The excerpts of turns show
+more."""
 NEIGHBOURS = 12
 """Number of turns before and after a piece of the history that its question lists, one line each, as context."""
 WORDS_CHARACTERS, WORD_CHARACTERS = 6_000, 240
@@ -63,12 +64,13 @@ SAMPLE_LINES = 400
 """Number of lines of the conversation's prose on which the tokens of a character are measured."""
 ENTRIES_RATIO, TOKENS_AN_ENTRY = 0.004, 22
 """Size of the lines with choices in an answer: tokens of all of them for each token of the turns in question, and
-tokens of one, in eight answers. With brief and JSON marks, an answer has 3 % of the tokens of its turns."""
+tokens of one, in eight answers. With page and JSON marks, an answer has 3 % of the tokens of its turns."""
 MOST_FAILURES = 30
-"""Largest number of failed turns that a question lists for the brief, the newest ones."""
+"""Largest number of failed turns that a question lists for the page of memory, the newest ones."""
 CHOICE_SHARE = 0.5
-"""Share of the target, without the brief, for turns and lines that the model chooses; rules fill the rest. In eleven
-plans for a tenth of the history, the lines chosen by rules answered as many test questions as those of models."""
+"""Share of the target, without the page of memory, for turns and lines that a model chooses; rules fill the rest. In
+eleven plans for a tenth of the history, the lines chosen by rules answered as many test questions as those of
+models."""
 LEAST_CHOICE_TOKENS = 300
 """Smallest space in tokens for which the model is asked to choose turns, as explaining that to it takes 900 tokens."""
 CHOSEN_ENTRY_TOKENS = 40
@@ -377,7 +379,7 @@ def brief_tokens(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> int:
 
 
 def _need(turn: TurnEvidence) -> float:
-    """Return how many raw tokens the brief (page of memory) needs for the content of `turn`."""
+    """Return how many raw tokens (not scaled to the model yet) the brief (page of memory) needs for `turn`."""
     tokens = 0.0
     for line in turn.lines.to_read():
         if line.number not in turn.boilerplate_lines:

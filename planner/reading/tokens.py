@@ -322,8 +322,8 @@ class TokenCounter:
         _REGISTERED[model] = tokenizer
 
     def raw(self, text: str) -> int:
-        """Return the raw tokens of `text`. They are counted line by line, so that a repeated line is counted once; the
-        sum is at most one percent above a count of the whole text."""
+        """Return the raw tokens of `text`, before `scale` is applied. They are counted line by line, so that a repeated
+        line is counted once; the sum is at most one percent above a count of the whole text."""
         key, remembered = hash(text), self._remembered
         if (known := remembered.get(key)) is not None:
             return known
@@ -342,7 +342,7 @@ class TokenCounter:
         return tokens
 
     def _encode(self, text: str) -> int:
-        """Return the raw tokens of `text`: by the user's tokenizer, or the vocabulary, or else an estimate."""
+        """Return the raw tokens of `text`: by the user's tokenizer, the vocabulary, or an estimate, in this order."""
         if len(text) > _SLICE_CHARACTERS:
             return sum(self._encode(text[at : at + _SLICE_CHARACTERS]) for at in range(0, len(text), _SLICE_CHARACTERS))
         if self.tokenizer is not None:
