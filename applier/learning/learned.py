@@ -110,7 +110,8 @@ class LearnedFiles:
         return {name: merged(texts[name], of_file[name], approved, today, shared=bool(self.into)) for name in texts}
 
     def lines(self, texts: Mapping[str, str]) -> list[str]:
-        """Return the lines of the files' `texts` that this program may have written, approved or not."""
+        """Return the lines in the files' `texts` that look like learned lines, whether a person approved them or
+        not."""
         return [line for text in texts.values() for line in learned_lines(text, shared=bool(self.into))]
 
     def unwritten(self, lines: Sequence[ProposedLine]) -> list[ProposedLine]:
@@ -142,8 +143,8 @@ def digest_of(line: str) -> str:
 
 
 def learned_lines(text: str, *, shared: bool = False) -> list[str]:
-    """Return the learned lines (lessons) that this program may have written into the text of a file. `shared`: the file
-    also has other content."""
+    """Return the lines in the text of a file that look like learned lines (lessons that a person approved). `shared`:
+    the file also has other content, around these lines."""
     _, ours, _ = _split_at_our_lines(text, shared=shared)
     return [line for line in ours.splitlines() if line.startswith("- ") and line.isprintable()]
 

@@ -279,7 +279,7 @@ class Review:
                 yield Candidate(group, group.line(known))
 
     def unseen(self, lines: Sequence[ProposedLine]) -> list[ProposedLine]:
-        """Return those `lines` that the model has not reviewed yet."""
+        """Return those `lines` that the model has not reviewed yet, so that they are reviewed next."""
         return [line for line in lines if line.key not in self.seen]
 
     def grown(self, lines: Sequence[ProposedLine], ask: Callable[[str], Sequence[ReviewedLine]]) -> Review:

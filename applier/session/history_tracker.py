@@ -144,7 +144,8 @@ class HistoryTracker:
 
     @property
     def live_start(self) -> int:
-        """Index of the first message that no plan may change: the call or words that the model has still to answer."""
+        """Index of the first message that no plan may change: the newest words of the user, or the call whose results
+        the model has not answered yet."""
         return next((turn.start for turn in self.history.turns if turn.live), len(self))
 
     @property

@@ -275,9 +275,11 @@ class Session:
         return None if accepted is None else [*closed, *accepted]
 
     def undo(self) -> bool:
-        """Undo the last compaction; return False if there is none. The last ten can be undone, one by one. The next
-        `prepare` sends the messages that the compaction removed, unless the store fails. Then nothing is compacted
-        automatically until the list has grown further or does not fit the window."""
+        """Undo the last compaction; return False if there is none. The last ten can be undone, one by one.
+
+        The next `prepare` sends the list as it was before the compaction, unless the store fails to save what that list
+        leaves out. Then nothing is compacted automatically until the list has grown further or does not fit the window.
+        """
         with self._guard.across_processes() as state:
             return chain.undo(state)
 

@@ -98,8 +98,8 @@ class State:
 
     @classmethod
     def of(cls, setup: Setup, planning: Planning, call: AgentCall, owner: str) -> State:
-        """Return the state of a new session with the first request `call`; `owner` is the owner of its lists. Raise
-        SettingsError if system prompt and tools leave no room for messages."""
+        """Return the state of a new session with the first request `call`. `owner`: id by which its compacted lists are
+        recognized. Raise SettingsError if system prompt and tools leave no room for messages."""
         settings, counter = setup.settings, TokenCounter.for_model(call.model)
         tracker = HistoryTracker(counter, uses=declared_uses(settings.tool_uses, call.tools or ()))
         pressure = Pressure(settings, AgentCall(call.model), setup.preset.expected_growth_tokens)
@@ -129,8 +129,8 @@ class State:
 
     @property
     def kept_tokens(self) -> int:
-        """Tokens that the next plan will probably leave, without the newest messages: its goal, or as many as the last
-        plan left."""
+        """Tokens that the next plan will probably leave, without the newest messages: its goal, or what the last plan
+        left if that is more."""
         return max(self.goal_tokens, self.pressure.left_tokens)
 
     @property

@@ -538,7 +538,8 @@ class _PictureBlock:
 
 
 def fit_pictures(situation: Situation) -> Edits | None:
-    """Remove pictures until the request has as few as the provider accepts; None if there is nothing to remove."""
+    """Remove pictures until the request has no more pictures and bytes than the provider accepts; None if that is so
+    already."""
     limits, load, tracker, frame = situation.limits, situation.load, situation.tracker, situation.frame
     if limits.excess(load) <= 1:
         return None
