@@ -79,40 +79,44 @@ def plan_options(*, planner: Any = None, target_model: str | None = None, **more
     return PlanOptions(planner=planner or user.planner, model=model, settings=settings, **more)
 
 
-def planned(read: Transcript, name: object, **how: Any) -> CompactionPlan:
-    """Plan a compaction of the transcript `read` from the file `name`. `how`: values of `planning_options`. If rules
+def planned(transcript: Transcript, name: object, **planning: Any) -> CompactionPlan:
+    """Plan a compaction of `transcript`, from the file `name`. `planning`: values of `planning_options`. If rules
     had to plan because the model failed, print the reason."""
-    options = plan_options(**how)
-    if read.messages and not options.task_of(read):
+    options = plan_options(**planning)
+    if transcript.messages and not options.task_of(transcript):
         raise click.UsageError(f"{name} has no task: name it with --task.")
-    plan = options.plan(read)
+    plan = options.plan(transcript)
     if plan.provenance.planner == "rules" and asks_model(options.planner, options.model):
         echo("\n".join(plan.provenance.notes), err=True)
     return plan
 
 
-def write_view(review: PlanReview, read: Transcript, output: Path, store: str | None, session_id: str = "") -> None:
-    """Apply the reviewed plan to the transcript `read`: store the originals, the plan and its facts, then write the
+def write_view(
+    review: PlanReview, transcript: Transcript, output: Path, store: str | None, session_id: str = ""
+) -> None:
+    """Apply the reviewed plan to `transcript`: store the originals, the plan and its facts, then write the
     compacted transcript to `output` in the same format. A session log becomes the log of a new session with the id
     `session_id`, or a random one if it is empty."""
-    view = read.messages
-    session_id = session_id or (str(uuid4()) if read.client else "")
+    view = transcript.messages
+    session_id = session_id or (str(uuid4()) if transcript.client else "")
     if review.changes:
         with open_store(store) as opened:
-            view = _apply_and_store(review, read, opened, str(output), session_id)
-    text = write_transcript(view, read, session_id=session_id)
+            view = _apply_and_store(review, transcript, opened, str(output), session_id)
+    text = write_transcript(view, transcript, session_id=session_id)
     if str(output) == "-":
         print_data(text)
     else:
         write_whole(output, text)
 
 
-def _apply_and_store(review: PlanReview, read: Transcript, store: Store, output: str, session_id: str) -> list[Any]:
+def _apply_and_store(
+    review: PlanReview, transcript: Transcript, store: Store, output: str, session_id: str
+) -> list[Any]:
     """Return the compacted messages, after storing the originals, the plan, its facts, and an event for the log."""
     plan, now = review.plan, time.time()
     key = history_key(plan.history.digest)
-    view = apply(plan, read.messages, store=store)
-    store.note_origin(key, read.working_folder, now)
+    view = apply(plan, transcript.messages, store=store)
+    store.note_origin(key, transcript.working_folder, now)
     plan_id = store.save_plan(plan)
     store.save_facts(plan.extracted_facts, key, plan.secrets)
     sizes = {"tokens_before": plan.history.tokens, "tokens_after": plan.estimated_tokens}
@@ -293,9 +297,9 @@ def _usage_at_most(path: str, options: PlanOptions) -> Usage:
     """Estimate the tokens of planning a file by a model that is asked each question once and answers at full length."""
     settings = options.settings
     tokens = TOKENS_A_BYTE * os.path.getsize(path) if os.path.isfile(path) else 0
-    read = settings.first_input_tokens(tokens)
-    pieces = math.ceil(read / settings.piece_tokens)
-    return Usage(input_tokens=read, output_tokens=pieces * settings.max_output_tokens, requests=pieces)
+    input_tokens = settings.first_input_tokens(tokens)
+    pieces = math.ceil(input_tokens / settings.piece_tokens)
+    return Usage(input_tokens=input_tokens, output_tokens=pieces * settings.max_output_tokens, requests=pieces)
 
 
 def _plan_due(
@@ -305,8 +309,8 @@ def _plan_due(
     the model has cost more than `cap` dollars, or has failed for `MOST_FAILURES` files in a row."""
     spent, failures = 0.0, 0
     work = partial(plan_row, options=options)
-    with progress("planning", len(due)) as step, closing(in_processes(work, due, workers)) as done:
-        for path, planned_row in done:
+    with progress("planning", len(due)) as step, closing(in_processes(work, due, workers)) as planned_rows:
+        for path, planned_row in planned_rows:
             row = planned_row or EMPTY_ROW | DIED | {"path": path, "options": options.digest}
             if plans and row["plan"]:
                 name = f"{Path(path).stem}-{content_digest(os.fsencode(path))[:8]}.plan.json"

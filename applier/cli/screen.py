@@ -42,9 +42,9 @@ FULL_WIDTH = 100_000
 class _Screen(Console):
     """Console that removes control characters from plain strings, in tables too."""
 
-    def render_str(self, text: str, **how: Any) -> Text:
+    def render_str(self, text: str, **options: Any) -> Text:
         """Return `text` for the console without control characters."""
-        return super().render_str(printable(text), **how)
+        return super().render_str(printable(text), **options)
 
 
 def screen(*, stderr: bool = False) -> Console:

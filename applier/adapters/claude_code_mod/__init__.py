@@ -234,30 +234,31 @@ def compact(
         if not messages:
             return {"pass": "there is nothing to compact"}
         try:
-            done = session.compact(messages, call.instructions)
+            compaction = session.compact(messages, call.instructions)
         except Unanswered as asked:
             return {"ask": [_question(question, settings) for question in asked.questions]}
-        is_small = _is_small(done, session, settings)
-        if done.applied or done.is_repeated or is_small:
-            replacement, why_not = _replacement(done.messages, transcript, call)
+        is_small = _is_small(compaction, session, settings)
+        if compaction.applied or compaction.is_repeated or is_small:
+            replacement, why_not = _replacement(compaction.messages, transcript, call)
         else:
-            replacement, why_not = {}, done.reason
-        if done.applied and why_not:
+            replacement, why_not = {}, compaction.reason
+        if compaction.applied and why_not:
             session.undo()
     outcome = "passed" if why_not else "unchanged" if is_small else "compacted"
     now = clock()
     waited = f"; the agent waited {now - call.started_at:.1f} s" if call.started_at and not why_not else ""
-    was_ahead = done.applied and done.plan and done.plan.provenance.asked != "rules" and not call.answers
+    plan = compaction.plan
+    was_ahead = compaction.applied and plan and plan.provenance.asked != "rules" and not call.answers
     planned = ", planned beforehand" if was_ahead else ""
     _record_outcome(store, call, now, outcome, f"{why_not or call.trigger}{planned}{waited}")
     if why_not:
         return {"pass": why_not}
-    if done.applied:
-        tokens = done.tokens_before, done.tokens_after
-        text = receipt(done.plan, tokens=tokens, dollars=done.dollars, command=command) if done.plan else ""
+    if compaction.applied:
+        tokens = compaction.tokens_before, compaction.tokens_after
+        text = receipt(plan, tokens=tokens, dollars=compaction.dollars, command=command) if plan else ""
         return {**replacement, "receipt": text}
-    since = " since the last time" if done.is_repeated else ""
-    text = f"Nothing to compact{since}: all {done.tokens_after:,} tokens stay"
+    since = " since the last time" if compaction.is_repeated else ""
+    text = f"Nothing to compact{since}: all {compaction.tokens_after:,} tokens stay"
     return {"unchanged": text} if is_small and call.as_summary == "front" else {**replacement, "receipt": text}
 
 
@@ -288,12 +289,12 @@ def _open_session(
         yield session, settings, transcript
 
 
-def _is_small(done: Compaction, session: Session, settings: SessionSettings) -> bool:
+def _is_small(compaction: Compaction, session: Session, settings: SessionSettings) -> bool:
     """Return True if the transcript is too small to compact: nothing changed because it would not pay, and half of the
     window is free. The client is then not asked to compact by itself, because its summary would be longer."""
-    if done.applied or done.is_repeated or done.tokens_before > settings.window_tokens / 2:
+    if compaction.applied or compaction.is_repeated or compaction.tokens_before > settings.window_tokens / 2:
         return False
-    return not done.tier or session.log()[-1].kind == "not_worth_it"
+    return not compaction.tier or session.log()[-1].kind == "not_worth_it"
 
 
 def _replacement(view: Sequence[Message], transcript: RowTranscript, call: CompactCall) -> tuple[dict[str, Any], str]:
@@ -326,12 +327,12 @@ def remember(data: object, read: Callable[[str], Sequence[Message]], store: Stor
     with Session(
         store=store, settings=settings, planner="rules", model=call.model, session_id=call.session_id
     ) as session:
-        done = session.compact(messages)
-    _record_outcome(store, call, now, "remembered" if done.applied else "passed", done.reason)
-    if not done.applied:
+        compaction = session.compact(messages)
+    _record_outcome(store, call, now, "remembered" if compaction.applied else "passed", compaction.reason)
+    if not compaction.applied:
         return {}
-    page = {"hookEventName": "SessionStart", "additionalContext": view_text(done.messages)}
-    text = f"compactor: every turn is stored, and a page of {done.tokens_after:,} tokens is beside Codex' summary"
+    page = {"hookEventName": "SessionStart", "additionalContext": view_text(compaction.messages)}
+    text = f"compactor: every turn is stored, and a page of {compaction.tokens_after:,} tokens is beside Codex' summary"
     return {"hookSpecificOutput": page, "systemMessage": text}
 
 
@@ -368,11 +369,11 @@ def preview(data: object, store: Store | None, review: Callable[[str], str]) -> 
         known = {"store": store, "session_id": conversation_id(call)}
         messages = _split_after_view(messages, **known)
     with Session(settings=_settings(call), planner="rules", model=call.model, **known) as session:
-        done = session.compact(messages, focus, dry_run=True)
-    if done.plan is None or not done.tier:
-        return {"text": f"A compaction now would change nothing: all {done.tokens_before:,} tokens stay"}
-    tokens = done.tokens_before, done.tokens_after
-    return {"text": forecast(done.plan, review(call.session_id), tokens=tokens, dollars=done.dollars)}
+        compaction = session.compact(messages, focus, dry_run=True)
+    if compaction.plan is None or not compaction.tier:
+        return {"text": f"A compaction now would change nothing: all {compaction.tokens_before:,} tokens stay"}
+    tokens = compaction.tokens_before, compaction.tokens_after
+    return {"text": forecast(compaction.plan, review(call.session_id), tokens=tokens, dollars=compaction.dollars)}
 
 
 def shorten(data: object, store: Store) -> dict[str, str]:

@@ -131,8 +131,8 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
         session = self._opened()
 
         def compact(plain: list[Message]) -> list[Message] | None:
-            done = session.compact(plain, focus)
-            return done.messages if done.applied else None
+            compaction = session.compact(plain, focus)
+            return compaction.messages if compaction.applied else None
 
         return _through(compact, messages)
 

@@ -203,10 +203,10 @@ class Gateway:
         answer. Return None, so that the provider answers, if nothing can be compacted, or if the provider compacted
         earlier: only the provider can read its own compaction."""
         session, messages = conversation.session, proxied.messages
-        done = None if RESPONSES.read(body).has_foreign else session.compact(messages, at_limit=True)
-        if done is None or (done.messages == messages and not done.is_repeated):
+        compaction = None if RESPONSES.read(body).has_foreign else session.compact(messages, at_limit=True)
+        if compaction is None or (compaction.messages == messages and not compaction.is_repeated):
             return None
-        record = view_record(messages, done.messages, record_in(body), conversation.digest)
+        record = view_record(messages, compaction.messages, record_in(body), conversation.digest)
         answer = reply(ask, body, record, short_digest(session.session_id + write(record).decode()))
         if ask == "words":
             name = _record_name(short_digest(self.conversations.scope(body, proxied.headers)), answer.words_digest)
@@ -324,9 +324,9 @@ class Gateway:
         """Count the compactions of the conversation inside the block, and the seconds that its request waits."""
         before, started = conversation.session.state.compactions, time.perf_counter()
         yield
-        done, seconds = conversation.session.state.compactions - before, time.perf_counter() - started
-        self.metrics.add("compactions", done)
-        if done > 0:
+        count, seconds = conversation.session.state.compactions - before, time.perf_counter() - started
+        self.metrics.add("compactions", count)
+        if count > 0:
             self.waits.append(seconds)
             self.metrics.seconds("compaction_seconds", seconds)
             _logger.info("%s: compacted; the request waited %.2f s", conversation.session.session_id, seconds)

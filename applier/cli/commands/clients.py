@@ -63,7 +63,7 @@ _POLL_SECONDS = 0.05
 @as_json
 @click.argument("client", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
-def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, **how: Any) -> int:
+def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, **session_values: Any) -> int:
     """Run CLIENT behind the proxy: `claude …`, `codex …`, `opencode …`, or any program that reads ANTHROPIC_BASE_URL or
     OPENAI_BASE_URL.
 
@@ -75,19 +75,19 @@ def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, 
     _program_of(client[0])  # raises an error for an unknown program before a store is created
     wrapped = wrapped_client(client, os.environ)
     places = wrapped.upstreams().items()
-    how |= {name: url for name, url in places if ctx.get_parameter_source(name) is ParameterSource.DEFAULT}
+    session_values |= {name: url for name, url in places if ctx.get_parameter_source(name) is ParameterSource.DEFAULT}
     server = program("mcp") if wrapped.takes_server and find_spec("mcp") else []
     if server:
-        how["plan"] = {"restore_tool": f"{MCP_PREFIX}restore_context"}
+        session_values["plan"] = {"restore_tool": f"{MCP_PREFIX}restore_context"}
     logging.getLogger("applier").addHandler(logging.NullHandler())  # print nothing into the client's screen
     # one name for the folder, whatever the run and login: `claude --continue` continues the same conversation
     name = f"wrap-{sha256(os.path.realpath('.').encode()).hexdigest()[:8]}"
-    how["project"] = os.path.realpath(".")
-    with servers.open_proxy(own=(f"own-{secrets.token_hex(16)}", name), **how) as proxy:
+    session_values["project"] = os.path.realpath(".")
+    with servers.open_proxy(own=(f"own-{secrets.token_hex(16)}", name), **session_values) as proxy:
         servers.warn_of_store(proxy)
-        added = {servers.SESSION_VARIABLE: name, servers.PROJECT_VARIABLE: how["project"]}
+        added = {servers.SESSION_VARIABLE: name, servers.PROJECT_VARIABLE: session_values["project"]}
         with suppress(StoreError):  # already reported by the warning
-            added[STORE_VARIABLE] = store_anywhere(how["store"] or os.environ.get(STORE_VARIABLE, ""))
+            added[STORE_VARIABLE] = store_anywhere(session_values["store"] or os.environ.get(STORE_VARIABLE, ""))
         environment = {**os.environ, **wrapped.variables(proxy.named_url), **added}
         environment.pop(servers.TOKEN_VARIABLE, None)
         code = _run(wrapped.arguments(proxy.named_url, server, [*added]), environment)
@@ -231,7 +231,7 @@ def _times(count: int) -> str:
 @store_option
 @as_json
 def resume_command(
-    session: str, output: Path | None, in_client: bool, dry_run: bool, store: str | None, as_json: bool, **how: Any
+    session: str, output: Path | None, in_client: bool, dry_run: bool, store: str | None, as_json: bool, **planning: Any
 ) -> None:
     """Compact a client's session into a new one that the client resumes.
 
@@ -242,24 +242,24 @@ def resume_command(
     if output and in_client:
         raise click.UsageError("-o and --in-client exclude each other: give one.")
     log = _log_of(session, store)
-    read = read_file(log)
-    client = read.client
+    conversation = read_file(log)
+    client = conversation.client
     if client is None:
         known = " or ".join(form.title for form in CLIENTS)
-        raise TranscriptError(f"{log}: expected a session log ({known}), found {read.format} messages")
+        raise TranscriptError(f"{log}: expected a session log ({known}), found {conversation.format} messages")
     with working("planning…"):
-        review = reviewed(planned(read, log, **how), read.messages)
+        review = reviewed(planned(conversation, log, **planning), conversation.messages)
     session_id, now = str(uuid4()), datetime.now(UTC)
     name = client.log_name(session_id, now)
-    in_place = client.log_folder(read.working_folder, now, os.environ) / name
+    in_place = client.log_folder(conversation.working_folder, now, os.environ) / name
     place = in_place if in_client else output or log.absolute().parent / name
     written = review.changes and not dry_run
     if written:
         if place.exists():
             raise SettingsError(f"{place}: exists, and a session is never overwritten: name a new file")
         make_folder(place.parent)
-        write_view(review, read, place, store, session_id)
-    command = _resume_command(client, read.working_folder, session_id, place, in_place)
+        write_view(review, conversation, place, store, session_id)
+    command = _resume_command(client, conversation.working_folder, session_id, place, in_place)
     if as_json:
         new = {"session": str(log), "written": written, "session_id": session_id, "file": str(place), "resume": command}
         print_json({**review.to_json(), **new})

@@ -296,8 +296,8 @@ def _program_problems(argv: list[str], cure: str) -> Iterator[Problem]:
     interpreter = Path(argv[0]) if argv else Path()
     if not interpreter.is_absolute() or not interpreter.is_file():
         yield Problem(f"the plugin's interpreter is gone: {interpreter}", cure)
-    elif (done := _run([*argv[:-1], "--version"])) is None or done.returncode:
-        error = one_line(done.stderr)[-200:] if done else "it does not answer"
+    elif (process := _run([*argv[:-1], "--version"])) is None or process.returncode:
+        error = one_line(process.stderr)[-200:] if process else "it does not answer"
         yield Problem(f"the plugin's program fails: {error}", cure)
 
 
@@ -314,9 +314,9 @@ def _claude_code_problems(path: str, folder: Path) -> Iterator[Problem]:
 
 def _printed_json(command: list[str]) -> object:
     """Run `command` and return the JSON that it prints; None if it fails or prints no JSON."""
-    done = _run(command)
+    process = _run(command)
     try:
-        return json.loads(done.stdout) if done else None
+        return json.loads(process.stdout) if process else None
     except (ValueError, RecursionError):
         return None
 
@@ -338,9 +338,9 @@ def _settings_files() -> Iterator[SettingsFile]:
 def _client_program(client: str) -> ClientProgram:
     """Find the client's program on this machine, and ask it for its version."""
     path = program_file(CLIENTS[client].command)
-    done = _run([path, "--version"]) if path else None
+    process = _run([path, "--version"]) if path else None
     # Pi 0.74 prints its version on standard error
-    return ClientProgram(path, one_line(done.stdout.strip() or done.stderr) if done else "")
+    return ClientProgram(path, one_line(process.stdout.strip() or process.stderr) if process else "")
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str] | None:

@@ -78,11 +78,11 @@ def stored_conversations(store: Store, projects: Sequence[str], now: float) -> l
 def _from_log(path: Path, projects: Sequence[str]) -> FinishedConversation | Unread:
     """Return the conversation in the log at `path`; `Unread` if it worked in none of the folders `projects`."""
     try:
-        read = read_transcript(path)
-        history, end = read_history(read.messages), _end_time(read)
+        transcript = read_transcript(path)
+        history, end = read_history(transcript.messages), _end_time(transcript)
         name = re.sub(r"[^\w.-]+", "-", path.stem)  # the lines of the project's files contain the name
         conversation = _conversation(name, history, end, partial(_load, path))
-        return _if_elsewhere(path.name, read.working_folder or _shared_folder(history), projects) or conversation
+        return _if_elsewhere(path.name, transcript.working_folder or _shared_folder(history), projects) or conversation
     except (CompactorError, OSError) as error:
         return Unread(path.name, str(error), bad=True)
 
@@ -143,9 +143,9 @@ def _finished(found: Sequence[FinishedConversation | Unread], now: float) -> lis
     return finished
 
 
-def _end_time(read: Transcript) -> float:
+def _end_time(transcript: Transcript) -> float:
     """Return the time of the last line with a time in a session log, in seconds since the epoch; 0 if unknown."""
-    for line in reversed(read.source.get("log", {}).values()):
+    for line in reversed(transcript.source.get("log", {}).values()):
         try:
             return datetime.fromisoformat(str(line.get("timestamp"))).timestamp()
         except ValueError:

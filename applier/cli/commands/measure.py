@@ -106,19 +106,20 @@ def watch_command(
     """
     if web and as_json:
         raise click.UsageError("--json and --web exclude each other: use one.")
-    read = read_file(transcript, part)
-    if not any(message["role"] == "assistant" for message in read.messages[1:]):
+    conversation = read_file(transcript, part)
+    if not any(message["role"] == "assistant" for message in conversation.messages[1:]):
         raise TranscriptError(f"{transcript}: contains no answer of an agent, so there is no call to replay")
-    task = task or read.task
+    task = task or conversation.task
     settings = load_settings(background=False, window_tokens=window)
     names = tuple(PRESETS) if "all" in presets else presets or (preset_named(settings.preset).name,)
-    options_of_all = {"task": task, "model": model, "planner": planner, "system": read.system, "settings": settings}
+    options_of_all = {"task": task, "model": model, "planner": planner, "settings": settings}
+    options_of_all["system"] = conversation.system
     runs = []
-    with progress("replaying", len(names)) as done:
+    with progress("replaying", len(names)) as step:
         for name in names:
             with temporary_store() as store:
-                runs.append(replay(read.messages, name, settings.window_tokens, store=store, **options_of_all))
-            done()
+                runs.append(replay(conversation.messages, name, settings.window_tokens, store=store, **options_of_all))
+            step()
     data = [_run_data(run, model) for run in runs]
     if web:
         show_page(options.import_extra("applier.web", "web").PageServer({"task": task, "runs": data}))
@@ -309,9 +310,9 @@ def eval_command(
         views = _exam_views(probes, paths, methods, ratios or (0.10,), model)
         _print_exams(views, lost=lost, as_json=as_json)
         return
-    with progress("measuring", len(paths)) as done:
+    with progress("measuring", len(paths)) as step:
         rows, problems = evaluate_files(
-            paths, methods, ratios or (0.25, 0.10, 0.04), model=model, workers=workers, done=done
+            paths, methods, ratios or (0.25, 0.10, 0.04), model=model, workers=workers, done=step
         )
     if problems and not rows:
         raise TranscriptError(problems[0])
@@ -359,10 +360,10 @@ def _exam_views(
     (questions about these transcripts), and return the results. `model`: planner model of methods that ask one."""
     exams = read_exams([probes])
     views: list[ExamView] = []
-    with progress("holding exams", len(exams)) as done:
+    with progress("holding exams", len(exams)) as step:
         for sample in exam_samples(exams, paths):
             views += exam_views(sample, methods, ratios, model)
-            done()
+            step()
     missing = [name for name in methods if name not in {view.method for view in views}]
     if missing:
         raise SettingsError(f"{missing[0]}: no recorded answers: answer the prompts written to that folder")

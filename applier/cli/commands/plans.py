@@ -98,7 +98,7 @@ def plan_command(
     plans: Path | None,
     workers: int | None,
     cap: float,
-    **how: Any,
+    **planning: Any,
 ) -> None:
     """Plan a compaction and print the review.
 
@@ -113,19 +113,19 @@ def plan_command(
     if len(transcripts) > 1 or transcript.is_dir():
         if edits or web or show_all or part is not None:
             raise click.UsageError("--set, --web, --all and --part need a single transcript.")
-        options_of_all = replace(plan_options(**how), store=store)
+        options_of_all = replace(plan_options(**planning), store=store)
         plan_files(transcripts, output, plans, options_of_all, workers=workers or all_cores(), cap=cap)
         return
     if plans or workers:
         raise click.UsageError("--plans and --workers need several transcripts or a folder.")
     options.check_output(output, transcript=transcript)
     plan_place = output or transcript.with_name(f"{transcript.stem}.plan.json")
-    digest, read = digest_of(plan_place), read_file(transcript, part)
+    digest, conversation = digest_of(plan_place), read_file(transcript, part)
     look_in(store)
     with working("planning…"):
-        review = reviewed(planned(read, transcript, **how), read.messages, edits)
+        review = reviewed(planned(conversation, transcript, **planning), conversation.messages, edits)
     if web:
-        _review_in_browser(review, read, transcript, how, output=plan_place, digest=digest, store=store)
+        _review_in_browser(review, conversation, transcript, planning, output=plan_place, digest=digest, store=store)
         return
     _show(review, output, digest, show_all=show_all, as_json=as_json)
     if output and not as_json:
@@ -156,7 +156,7 @@ def review_command(
     part: int | None,
     web: bool,
     store: str | None,
-    **how: bool,
+    **display: bool,
 ) -> None:
     """Print the review of a plan, with changes made by hand.
 
@@ -171,21 +171,21 @@ def review_command(
         if edits or output or brief_file or edit or web:
             need = "--set, --brief, --edit, --web and -o need TRANSCRIPT too, for the guards to check the plan."
             raise click.UsageError(need)
-        _show(review_plan(plan), None, digest, **how)
+        _show(review_plan(plan), None, digest, **display)
         return
     brief = read_text(brief_file) if brief_file else None
     if edit:
         edited = click.edit(plan.brief if brief is None else brief, extension=".md")
         output, brief = (output, brief) if edited is None else (plan_place, edited)
-    read = read_file(transcript, part)
+    conversation = read_file(transcript, part)
     look_in(store)
     with working("checking…"), _named_in_error(transcript):
-        review = reviewed(plan, read.messages, edits, brief=brief)
+        review = reviewed(plan, conversation.messages, edits, brief=brief)
     if web:
         planning = {"task": plan.task, "model": plan.provenance.model or None, "target_model": plan.target_model}
-        _review_in_browser(review, read, transcript, planning, output=plan_place, digest=digest, store=store)
+        _review_in_browser(review, conversation, transcript, planning, output=plan_place, digest=digest, store=store)
         return
-    _show(review, output, digest, **how)
+    _show(review, output, digest, **display)
     if edit and output:
         echo(f"saved: {output}", err=True)
 
@@ -221,19 +221,19 @@ def _show(review: PlanReview, output: Path | None, digest: str, *, show_all: boo
 
 def _review_in_browser(
     review: PlanReview,
-    read: Transcript,
+    conversation: Transcript,
     transcript: Path,
-    how: Mapping[str, Any],
+    planning: Mapping[str, Any],
     *,
     output: Path,
     digest: str,
     store: str | None,
 ) -> None:
-    """Show a review of the file `transcript` (with the content `read`) in the browser until the user has finished.
+    """Show a review of `conversation`, from the file `transcript`, in the browser until the user has finished.
 
     The page can save the plan to `output`, unless somebody changed that file since it had the `digest`. It can apply
     the plan: store the originals and write the compacted transcript (the view) next to `transcript`. And it can plan
-    again, with the options `how`.
+    again, with the options `planning`.
     """
     web = options.import_extra("applier.web", "web")
     view_file = transcript.with_name(f"{transcript.stem}.view{transcript.suffix}")
@@ -249,18 +249,18 @@ def _review_in_browser(
         """Apply the plan as changed on the page, and return a message for the page."""
         if not review.changes:
             return {"message": "Nothing changes: nothing was written", "detail": ""}
-        write_view(review, read, view_file, store)
+        write_view(review, conversation, view_file, store)
         originals = _originals(review)
         echo(f"applied: {view_file}; {originals}", err=True)
         return {"message": f"{_sizes(review)}. The view is in {view_file.name}", "detail": originals}
 
     def replan(page_options: Any) -> CompactionPlan:
         """Plan again with the options that the user chose on the page."""
-        return planned(read, transcript, **{**how, "target_ratio": None, **page_options.model_dump()})
+        return planned(conversation, transcript, **{**planning, "target_ratio": None, **page_options.model_dump()})
 
     with working("checking…"):
         names = {"plan": output.name, "view": view_file.name}
-        page = web.ReviewPage(review.plan, read.messages, names, save=save, apply=write, replan=replan)
+        page = web.ReviewPage(review.plan, conversation.messages, names, save=save, apply=write, replan=replan)
     show_page(web.PageServer(page))
 
 
@@ -291,13 +291,13 @@ def apply_command(
     if output is None and not dry_run:
         raise click.UsageError("name the new transcript with -o FILE, or use --dry-run.")
     options.check_output(output, plan=plan_file, transcript=transcript)
-    read = read_file(transcript, part)
+    conversation = read_file(transcript, part)
     look_in(store)
     with working("applying…"), _named_in_error(transcript):
         plan = read_plan(plan_file)
-        review = reviewed(plan, read.messages, edits)
+        review = reviewed(plan, conversation.messages, edits)
         if output and not dry_run:
-            write_view(review, read, output, store)
+            write_view(review, conversation, output, store)
     to_stderr = str(output) == "-"
     if as_json:
         print_json({**review.to_json(), "applied": not dry_run, "output": str(output or "")}, err=to_stderr)
@@ -349,10 +349,10 @@ def demo_command(copy: Path | None, show_all: bool, as_json: bool) -> None:
         write_whole(copy, json.dumps(data, ensure_ascii=False, indent=1) + "\n")
         return
     with working("planning…"):
-        read = read_transcript(data)
-        plan = plan_compaction(read.messages, read.task, planner="rules", target_ratio=0.25)
-        review = reviewed(plan, read.messages)
-        view, removed = _apply_and_restore(review.plan, read.messages)
+        conversation = read_transcript(data)
+        plan = plan_compaction(conversation.messages, conversation.task, planner="rules", target_ratio=0.25)
+        review = reviewed(plan, conversation.messages)
+        view, removed = _apply_and_restore(review.plan, conversation.messages)
     if as_json:
         print_json({**review.to_json(), "restored_turns": len(removed)})
         return
@@ -360,7 +360,7 @@ def demo_command(copy: Path | None, show_all: bool, as_json: bool) -> None:
     violations = len(check_messages(view))
     breaches = f"has {violations} violations" if violations else "breaks no rule"
     echo(
-        f"\nApplied: {len(read.messages)} messages of {review.plan.history.tokens:,} tokens became "
+        f"\nApplied: {len(conversation.messages)} messages of {review.plan.history.tokens:,} tokens became "
         f"{len(view)} of {review.plan.estimated_tokens:,}; the list {breaches} of the Messages API."
     )
     echo(f"Restored: all {len(removed)} removed turns came back byte-exact, for example {removed[0]}.")

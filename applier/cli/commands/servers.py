@@ -119,19 +119,19 @@ def warn_of_store(server: ProxyServer) -> None:
 @session_options
 @options.as_json
 @click.pass_context
-def proxy_command(ctx: click.Context, /, config: Path | None, as_json: bool, **how: Any) -> None:
+def proxy_command(ctx: click.Context, /, config: Path | None, as_json: bool, **session_values: Any) -> None:
     """Run a proxy that compacts the conversations of any client before they fill the model's window.
 
     Understands Anthropic's Messages API and OpenAI's Responses and chat completions, and has /metrics, /health and
     /ready of its own. Keys are passed on, never stored. Ctrl-C stops it; started again on the same store it continues.
     """
     ctx.obj = config
-    others = [name for name in how if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    others = [name for name in session_values if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if config and others:
         raise click.UsageError(f"{others[0]}: with --config, all settings are in {config.name}: leave it out.")
     if ctx.invoked_subcommand:
         return
-    server = _open_team(config) if config else open_proxy(**how)
+    server = _open_team(config) if config else open_proxy(**session_values)
     bases = {"ANTHROPIC_BASE_URL": server.url, "OPENAI_BASE_URL": f"{server.url}/v1"}
     if as_json:
         print_json(bases)

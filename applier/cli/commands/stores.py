@@ -168,8 +168,8 @@ def gc(
         echo(
             f"{garbage.kept:,} stay; {garbage.events:,} old events to remove; about {garbage.bytes_after:,} bytes left"
         )
-    done = not dry_run and (garbage.histories or garbage.events) and options.agreed(yes=yes, as_json=as_json)
-    if done:
+    is_done = not dry_run and (garbage.histories or garbage.events) and options.agreed(yes=yes, as_json=as_json)
+    if is_done:
         garbage = collect()
         if not as_json:
             echo(f"removed: {garbage.bytes_before:,} bytes before, {garbage.bytes_after:,} now")
@@ -177,7 +177,7 @@ def gc(
         names = ("kept", "events", "bytes_before", "bytes_after")
         numbers = {name: getattr(garbage, name) for name in names}
         keys = [one.key for one in garbage.histories]
-        print_json({"removed" if done else "would_remove": keys, **numbers, "left": _as_data(garbage.left)})
+        print_json({"removed" if is_done else "would_remove": keys, **numbers, "left": _as_data(garbage.left)})
         return 1 if garbage.left else 0
     return _report_left(garbage.left, as_json=False)
 
@@ -344,16 +344,16 @@ def undo_command(view: Path, output: Path, store: str | None, as_json: bool) -> 
     followed by the messages that were added to VIEW.
     """
     options.check_output(output, view=view)
-    read = read_file(view)
-    if not holds_view(read.messages):
+    conversation = read_file(view)
+    if not holds_view(conversation.messages):
         raise ReferenceNotFound(f"{view}: contains no compacted part, so there is nothing to undo")
     with options.existing_store(store) as opened:
-        earlier = originals_behind(opened, read.messages)
+        earlier = originals_behind(opened, conversation.messages)
         if earlier is None:
             cause = "the compacted part was edited, or its originals are in another store or were forgotten"
             raise StalePlan(f"{view}: {cause}: name the store with --store, or use `compactor restore`")
         key, originals = earlier.key, len(opened.load_history(earlier.key).messages)
-        write_whole(output, write_transcript(earlier.messages, read))
+        write_whole(output, write_transcript(earlier.messages, conversation))
         opened.record_event({"time": time.time(), "kind": "undo", "history": key, "message": f"{key} to {output}"})
     added = len(earlier.messages) - originals
     if as_json:
