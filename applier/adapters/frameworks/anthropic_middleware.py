@@ -50,7 +50,7 @@ class CompactionMiddleware(anthropic.Middleware):
     """
 
     for_agents_only = True
-    """Mark by which a planner's requests skip this middleware, since its session waits for the planner."""
+    """Mark by which a planner's requests skip this middleware: its session would wait for the planner."""
 
     def __init__(self, session: Session | SessionOf[Mapping[str, Any]]) -> None:
         """Compact by `session`: a session, or a function that returns the session for the body of a request. A client

@@ -81,11 +81,11 @@ class RunConversation:
 
     session: Session
     message_count: int = 0
-    """Number of messages in its newest request."""
+    """Number of messages in the conversation's newest request."""
     digest: str = ""
-    """Digest of these messages, by which the next request is recognised as its continuation."""
+    """Digest of the newest request's messages, by which the next request is recognised as a continuation."""
     call_ids: frozenset[str] = frozenset()
-    """Ids of the tool calls in its newest answer."""
+    """Ids of the tool calls in the model's newest answer."""
 
 
 class RunConversations:

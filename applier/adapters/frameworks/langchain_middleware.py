@@ -65,13 +65,13 @@ class _Agent:
     """Agent or subagent of a thread, as of its newest call of the model."""
 
     session: str
-    """Name of its session."""
+    """Name of the session that compacts the agent's conversation."""
     role: str
-    """Its namespace without the ids of tasks: ``tools|tools``."""
+    """Namespace of the agent without the ids of tasks: ``tools|tools``."""
     message_count: int
-    """Number of messages in the call."""
+    """Number of messages in the agent's newest call of the model."""
     last_message: Any
-    """Last of these messages."""
+    """Last message of the agent's newest call of the model."""
 
     def is_continued_by(self, messages: Sequence[Any]) -> bool:
         """Return True if `messages` begin with those of the newest call, by its last message alone (to save time)."""
@@ -324,7 +324,7 @@ _KNOWN = frozenset(
 )
 """Types of blocks that this package can compact or keep."""
 _KNOWN_FORMS = ("reasoning", "server_tool", "_call", "_use", "_result", "_output")
-"""Texts in further known types: of calls that a provider ran itself, of their results, and of reasoning."""
+"""Texts in further known types of blocks: for reasoning, and for calls that a provider ran itself."""
 
 
 def _is_known(block: Block) -> bool:

@@ -101,9 +101,9 @@ class OwnClient(NamedTuple):
     secret, because the credentials of a login change every few hours."""
 
     secret: str = ""
-    """Secret that its requests contain; empty if there is no such program."""
+    """Secret that the agent's requests contain; empty if the proxy was started for no agent."""
     name: str = ""
-    """Name with which the ids of its conversations begin."""
+    """Name with which the ids of the agent's conversations begin."""
 
 
 @dataclass(frozen=True)

@@ -80,17 +80,17 @@ class Conversation:
     person: str = field(default_factory=PERSON.get)
     """Name of the person whose conversation it is, if people have tokens; else empty."""
     answer_keys: Sequence[AnswerKey] = ()
-    """Keys of its newest answer, by which its next request is recognised."""
+    """Keys of the newest answer in the conversation, by which the next request is recognised."""
     used_at: float = 0.0
-    """Time of its last request, by the clock of `Conversations`."""
+    """Time of the conversation's last request, by the clock of `Conversations`."""
     open_tokens: int = 0
-    """Number of tokens that its session had in memory at its last request."""
+    """Number of tokens that the session had in memory at the last request."""
     counted_plans: int = 0
-    """Number of its planner's calls that are in the proxy's counts already."""
+    """Number of planner calls of the conversation that are in the proxy's counts already."""
     replaced_digests: Sequence[str] = ()
-    """Digests of the client's messages that `sent` replaced; empty if they were sent unchanged."""
+    """Digests of the client's messages that the list `sent` replaced; empty if the messages were sent unchanged."""
     sent: Sequence[Any] = ()
-    """List that was last sent in place of the client's messages; empty if these were sent unchanged."""
+    """List that was last sent in place of the client's messages; empty if the messages were sent unchanged."""
 
     def note_sent(self, messages: Sequence[Any], sent: Sequence[Any]) -> None:
         """Remember that `sent` was sent in place of `messages`; an empty `sent` means that they were sent unchanged."""

@@ -54,7 +54,7 @@ class Token:
     digest: str
     created: float
     revoked: float | None = None
-    """Time of its revocation, None if it is valid; both times are seconds since the epoch."""
+    """Time when the token was revoked, in seconds since the epoch; None if the token is valid."""
 
 
 def create_token(store: Store, name: str, now: float) -> str:
@@ -120,7 +120,7 @@ class People:
         self._spent: Counter[_SpentKey] = Counter()
         """Amounts that people spent through this process."""
         self._spent_elsewhere: Counter[_SpentKey] = Counter()
-        """Amounts that they spent today through other processes, as last read from the store."""
+        """Amounts that people spent today through other processes, as last read from the store."""
         self._digests: dict[str, str] = {}
         """Digests of valid tokens by person."""
         self._read_at, self._failed_at, self._day = now(), 0.0, ""

@@ -24,7 +24,7 @@ LOGIN_PATH = "/backend-api/codex"
 _LOGIN_HEADER = "chatgpt-account-id"
 """Header of Codex's requests with a ChatGPT login."""
 _OPENAI_CODES = {401: ("invalid_request_error", "invalid_api_key"), 429: ("insufficient_quota", "insufficient_quota")}
-"""Type and code of OpenAI's errors with these statuses."""
+"""Type and code of OpenAI's errors, by their HTTP status."""
 _CODEX_LIMIT = "usage_limit_reached"
 """Error type that Codex shows as a spent quota."""
 _OPENAI_PATHS = ("/v1/chat/", "/v1/responses", LOGIN_PATH)
@@ -55,9 +55,9 @@ class Upstreams:
     read_seconds: float = 600.0
     """Longest silence of a provider, in seconds; a model may think for minutes."""
     anthropic_key: str = field(default="", repr=False)
-    """Team's key for Anthropic, sent in place of people's own keys; empty to send these."""
+    """Team's key for Anthropic, sent in place of people's own keys; empty to send people's own keys."""
     openai_key: str = field(default="", repr=False)
-    """Team's key for OpenAI, sent in the same way."""
+    """Team's key for OpenAI, sent in place of people's own keys; empty to send people's own keys."""
     paths: tuple[str, ...] = ()
     """More paths on which a team's key may be sent, in the form of `PATH_PATTERN`."""
 

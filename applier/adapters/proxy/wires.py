@@ -140,7 +140,7 @@ _FINAL_USAGE = ("output_tokens", "iterations")
 _REMOVED = (("action", "removed"), ("type", "thinking_dropped"))
 """Fields and values by which OpenAI and Anthropic report that they did not show earlier reasoning to the model."""
 _CHANGED_PREFIX = ("prefix_mismatch", "prefix_binding_mismatch")
-"""Reasons in such a report: the messages before the reasoning were changed."""
+"""Reasons in a report about removed reasoning: the messages before the reasoning were changed."""
 
 
 class _Messages:

@@ -194,7 +194,7 @@ _SHOWN = frozenset(
 )
 """Types of events by which Codex shows a resumed conversation on its screen."""
 _SHOWN_ITEMS = frozenset({"UserMessage", "AgentMessage"})
-"""Types of completed items that it shows there."""
+"""Types of completed items that Codex shows on its screen."""
 
 
 def _shown(origins: Origins) -> Iterator[LogLine]:

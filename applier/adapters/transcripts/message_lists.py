@@ -44,7 +44,7 @@ class EntryList(NamedTuple):
     """One conversation in a file: a list of messages, or of other entries that are converted to messages."""
 
     container: Data
-    """JSON object that contains the list, perhaps with a system prompt and tools; empty if there is none."""
+    """JSON object around the list of messages, perhaps with system prompt and tools; empty for a list alone."""
     entries: list[Any]
 
 
@@ -137,7 +137,7 @@ class _Conversation:
     path: KeyPath
     """Path from the document's value to the list; empty if the value is the list."""
     container: Data
-    """JSON object that contains the list; empty if there is none."""
+    """JSON object around the list of messages; empty for a list alone."""
     entries: list[Any]
 
     def place_of(self, number: int) -> str:
@@ -266,7 +266,7 @@ class _Entries(Pairing):
         self._answers: dict[str, Any] = {}
         """Contents of the results read so far, by the ids of their calls in the file."""
         self._ids: set[str] = set()
-        """New ids of all calls."""
+        """Valid and unique ids that the calls got so far."""
 
     def take(self, number: int, role: str, block: Block) -> None:
         """Add a block of the entry `number`, sent by `role`. The user's blocks in one entry make one message. Text of
@@ -319,7 +319,7 @@ def as_blocks(content: Any) -> list[Block]:
 
 
 def images(part: Any) -> list[Any]:
-    """Split a part with several images, as OpenHands writes it, into one part for each; else return it in a list."""
+    """Split a part with several images, as OpenHands writes it, into one for each; return another part in a list."""
     urls = part.get("image_urls") if isinstance(part, dict) else None
     return [{"type": "image", "url": url} for url in urls] if isinstance(urls, list) else [part]
 

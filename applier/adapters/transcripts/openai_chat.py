@@ -260,7 +260,7 @@ def _parts(content: str | Sequence[Block]) -> Any:
 
 
 _DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.S)
-"""``data:image/png;base64,iVBORw0=``; not ``https://example.org/a.png``."""
+"""URL that contains the data itself: ``data:image/png;base64,iVBORw0=``; not ``https://example.org/a.png``."""
 
 
 def block_of_part(part: Data) -> Block:
@@ -270,7 +270,7 @@ def block_of_part(part: Data) -> Block:
 
 
 def _block_of_part(part: Data) -> Block:
-    """Return the Anthropic block for `part`; what it cannot express is lost (`block_of_part` adds it)."""
+    """Return the Anthropic block for `part`, without the data that undoes the conversion (see `block_of_part`)."""
     kind, file = part["type"], part.get("file")
     if kind in ("text", "refusal"):
         text = _required(part, kind)

@@ -183,7 +183,7 @@ class GrowingMessage:
     results: list[Block] = field(default_factory=list)
     """Results of the tool calls in the message; they become the user's message after it."""
     result_lines: list[int] = field(default_factory=list)
-    """Numbers of the log lines with these results."""
+    """Numbers of the log lines with the results of the message's tool calls."""
     is_mended: bool = False
     """True if the message differs from its log lines, because a call or a result was missing."""
 

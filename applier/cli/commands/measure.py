@@ -52,7 +52,7 @@ class Bill(NamedTuple):
     """Dollars for the input of all calls of a replay, with and without compaction; None if prices are unknown."""
 
     sent: float | None
-    """Dollars for the prompts as they were sent, compacted."""
+    """Dollars for the prompts that were sent, with compaction."""
     without: float | None
     """Dollars for the same prompts without compaction."""
 

@@ -42,7 +42,7 @@ SESSION_VARIABLE = "COMPACTOR_SESSION"
 """Environment variable by which `wrap` gives `mcp`, which an agent starts, the name of the agent's conversations."""
 NO_STORE = "the store cannot be used, so nothing is compacted"
 PROJECT_VARIABLE = "COMPACTOR_PROJECT"
-"""Environment variable by which `wrap` gives `mcp` the folder in which these conversations work."""
+"""Environment variable by which `wrap` gives `mcp`, which an agent starts, the folder in which the agent works."""
 
 _CHATGPT = "https://chatgpt.com/backend-api/codex"
 

@@ -27,7 +27,7 @@ from planner.plan import FactType, Finding
 from planner.prices import switch_money
 
 _FEW = 4
-"""Number of imported conversations from which the message counts them instead of naming each."""
+"""Number of imported conversations from which `import` prints only how many they are."""
 _SHOWN_SECONDS = 0.1
 """Shortest time that an agent waited for a compaction that the log shows."""
 _TASK_SHOWN = 60
