@@ -104,7 +104,7 @@ def _pairs_up(turn: TurnEvidence, history: History) -> bool:
     once a turn, it saves later plans of a long session from checking the whole history again."""
     if any(block["type"] in _OPEN_ENDED for _, block in history.blocks_of(turn.turn)):
         return False
-    return not any(one.refused for one in check_messages(history.messages_of(turn.turn), rules=CALL_RULES))
+    return not any(violation.refused for violation in check_messages(history.messages_of(turn.turn), rules=CALL_RULES))
 
 
 def _turn_secrets(_turn: TurnEvidence, messages: Sequence[Message]) -> tuple[str, ...]:

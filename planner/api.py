@@ -113,7 +113,7 @@ def plan_compaction(
     analysis = analyze(originals.messages, settings.target_model, uses=declared_uses(tool_uses or {}, tools or ()))
     sent_tokens = analysis.tokens
     if originals.messages is not messages:
-        sent_tokens = analysis.counter.messages(checked_message(one, "messages") for one in messages)
+        sent_tokens = analysis.counter.messages(checked_message(message, "messages") for message in messages)
     fixed = analysis.counter.request((), system, tools)
     target = _target(analysis.tokens, sent_tokens, fixed, target_tokens, target_ratio, settings)
     previous = originals.plan if previous is None else previous

@@ -500,7 +500,6 @@ def fit_brief(text: str, counter: TokenCounter, most_raw_tokens: float) -> tuple
 
 
 def _raw_tokens(statement: PageStatement | None, counter: TokenCounter) -> int:
-    """Return the raw tokens of the line of `statement`; 0 for None."""
     return counter.raw(statement.line + "\n") if statement else 0
 
 

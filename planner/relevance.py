@@ -336,8 +336,8 @@ def _shared_words(relevance: Relevance, text: str) -> dict[str, float]:
     shared = {turn_id: places.intersection(rows.places) for turn_id, rows in relevance.rows.items()}
     turns_with = Counter(chain.from_iterable(shared.values()))
     rarity = {place: log1p(len(shared) / times) for place, times in turns_with.items()}
-    whole = sum(rarity[place] for place in places if place in rarity)
-    return {turn_id: sum(map(rarity.__getitem__, found)) / whole for turn_id, found in shared.items() if found}
+    all_rarity = sum(rarity[place] for place in places if place in rarity)
+    return {turn_id: sum(map(rarity.__getitem__, found)) / all_rarity for turn_id, found in shared.items() if found}
 
 
 def _turn_weights(evidence: Evidence) -> Iterator[tuple[str, float]]:

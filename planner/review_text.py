@@ -337,5 +337,4 @@ def _one_line(text: str) -> str:
 
 
 def _shortened(text: str, width: int) -> str:
-    """Return `text`, cut to `width` characters with "…" at its end if it is longer."""
     return text if len(text) <= width else text[: max(0, width - 1)].rstrip() + "…"

@@ -198,7 +198,6 @@ def _last_typed(turn: TurnEvidence) -> str:
 
 
 def _plain_lines(texts: Iterable[str]) -> str:
-    """Return `texts` as lines, without the fixed sentences of host programs."""
     return "\n".join(filter(None, map(without_boilerplate, texts))).strip()
 
 

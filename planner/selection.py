@@ -260,9 +260,9 @@ class _Selecting:
     def _choose(self, decision: TurnDecision) -> float:
         """Choose `decision` for its turn. Return how many raw tokens it takes more than the decision before."""
         turn_id, cost = decision.turn_id, self._raw_tokens(decision)
-        more = cost - self.costs.get(turn_id, 0)
+        additional = cost - self.costs.get(turn_id, 0)
         self.chosen[turn_id], self.costs[turn_id] = decision, cost
-        return more
+        return additional
 
     def _decision(self, turn_id: str, step: Strategy) -> TurnDecision:
         """Return a decision on a turn with the strategy `step`, or a stronger one if the turn must not lose so much. If
@@ -298,9 +298,9 @@ class _Selecting:
         text = entry_text(self.request.evidence, decision, self.request.history)
         return counter.raw(text + "\n") + 1 if text else 0
 
-    def take_asked(self, left: float) -> float:
-        """Give each turn the strategy that the planner asked for, or the next weaker one that fits in the `left` raw
-        tokens. Turns with high scores come first, and of equal scores the newest. Return the remaining raw tokens."""
+    def take_asked(self, left_tokens: float) -> float:
+        """Give each turn the strategy that the planner asked for, or the next weaker one that fits in `left_tokens`
+        (raw). Turns with high scores come first, of equal scores the newest. Return the remaining raw tokens."""
         gave_way: list[str] = []
         newest_first = list(reversed(self.asked.values()))
         for asked in sorted(newest_first, key=lambda asked: -asked.score):
@@ -309,9 +309,9 @@ class _Selecting:
                 continue
             for step in STEPS[STEPS.index(strategy) : -1]:
                 decision = self._decision(turn_id, step)
-                more = self._raw_tokens(decision) - self.costs[turn_id]
-                if more <= left or more <= 0:
-                    left -= self._choose(decision)
+                additional = self._raw_tokens(decision) - self.costs[turn_id]
+                if additional <= left_tokens or additional <= 0:
+                    left_tokens -= self._choose(decision)
                     break
             if STEPS.index(self.chosen[turn_id].strategy) > STEPS.index(strategy):
                 gave_way.append(f"{turn_id} {strategy}")
@@ -319,17 +319,17 @@ class _Selecting:
             problem = f"the target has no room for what the planner asked of {len(gave_way)} turns: "
             problem += ", ".join(gave_way[:20])
             self.findings.append(Finding(code="gave_way", problem=problem, repair="the next step down"))
-        return left
+        return left_tokens
 
-    def keep_images(self, left: float) -> float:
-        """Keep turns with the user's images whole, the newest first, if each takes at most `IMAGE_SHARE` of the raw
-        tokens that are `left` then. Return the remaining raw tokens."""
+    def keep_images(self, left_tokens: float) -> float:
+        """Keep turns with the user's images whole, the newest first, if each takes at most `IMAGE_SHARE` of the
+        remaining `left_tokens` (raw). Return the remaining raw tokens."""
         for turn_id, turn in reversed(list(self.turns.items())):
             if turn.turn.kind == "user" and self._weight(turn_id) and turn.once(media_marks, self.request.history):
                 decision = self._decision(turn_id, "keep")
-                if self._raw_tokens(decision) - self.costs[turn_id] <= left * IMAGE_SHARE:
-                    left -= self._choose(decision)
-        return left
+                if self._raw_tokens(decision) - self.costs[turn_id] <= left_tokens * IMAGE_SHARE:
+                    left_tokens -= self._choose(decision)
+        return left_tokens
 
     def in_order(self, budget: float) -> list[Pick]:
         """Return the lines that may fill free space, the best first by their relevance and the planner's scores. Lines
@@ -349,15 +349,15 @@ class _Selecting:
             return 0.0
         return 1.0 if asked.strategy is None else float(MOST_WEIGHT ** (2 * asked.score - 1))
 
-    def fill(self, left: float, picks: Sequence[Pick], brief: str) -> float:
-        """Fill the `left` raw tokens with lines, the best of `picks` first. Lines that only repeat others are removed
-        again. Return the remaining raw tokens.
+    def fill(self, left_tokens: float, picks: Sequence[Pick], brief: str) -> float:
+        """Fill `left_tokens` (raw) with lines, the best of `picks` first, without lines that only repeat others. Return
+        the remaining raw tokens.
 
         Each round adds lines that fit in `room` by their estimated sizes, then counts the texts of their turns exactly.
         If these are too long, the round is undone, and the next one has less room. Otherwise the next round uses the
         remaining space.
         """
-        kept_texts, room = self._kept_texts(brief), left
+        kept_texts, room = self._kept_texts(brief), left_tokens
         for _ in range(MOST_ROUNDS):
             if not picks:
                 break
@@ -365,20 +365,20 @@ class _Selecting:
             decisions_before = {turn_id: self.chosen[turn_id] for turn_id in lines_of_turns}
             costs_before = {turn_id: self.costs[turn_id] for turn_id in lines_of_turns}
             additional = self._grow(decisions_before, lines_of_turns)
-            if additional <= left:
+            if additional <= left_tokens:
                 fewer_lines = self._without_repeated_lines(kept_texts, decisions_before)
-                left -= additional + self._grow(decisions_before, fewer_lines)
-                picks, room = later_picks, left
+                left_tokens -= additional + self._grow(decisions_before, fewer_lines)
+                picks, room = later_picks, left_tokens
                 continue
             self.chosen |= decisions_before
             self.costs |= costs_before
             if len(later_picks) == len(picks) - 1:  # not even the best line fits
                 break
             room *= SMALLER_ROOM
-        return left
+        return left_tokens
 
-    def _fitting(self, left: float, picks: Sequence[Pick]) -> tuple[dict[str, set[int]], Sequence[Pick]]:
-        """Find how many of the first `picks` fit in `left` raw tokens by their estimated sizes; at least one. Return
+    def _fitting(self, left_tokens: float, picks: Sequence[Pick]) -> tuple[dict[str, set[int]], Sequence[Pick]]:
+        """Find how many of the first `picks` fit in `left_tokens` (raw) by their estimated sizes; at least one. Return
         the kept lines, old and new, of each turn that they belong to, and the remaining picks."""
         lines_of_turns: dict[str, set[int]] = {}
         count = 0
@@ -388,9 +388,9 @@ class _Selecting:
             turn = self.turns[pick.turn_id]
             head_cost = 0 if lines and len(turn.calls) < 2 else self._head_tokens(pick.turn_id)
             cost = head_cost + turn.tokens_of(added) + MARK_TOKENS * len(added)
-            if cost > left and lines_of_turns:
+            if cost > left_tokens and lines_of_turns:
                 break
-            left -= cost
+            left_tokens -= cost
             count += 1
             lines |= added
             lines_of_turns[pick.turn_id] = lines

@@ -455,7 +455,6 @@ def _read_turn(
 
 
 def _numbers(groups: Iterable[Iterable[int]]) -> tuple[int, ...]:
-    """Return all line numbers in `groups`, ascending, each once."""
     return tuple(sorted({*chain.from_iterable(groups)}))
 
 

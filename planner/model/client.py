@@ -467,7 +467,6 @@ class Meter:
         self._finish(usage)
 
     def _finish(self, usage: Usage) -> None:
-        """Record that the running request has ended and used `usage`."""
         self._spending = _Spending(self._spending.finished + usage, self._spending.body, is_running=False)
 
 

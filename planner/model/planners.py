@@ -108,10 +108,10 @@ class ModelPlanner:
 def _over_limit(request: PlanRequest, cost: Callable[[], Usage]) -> str:
     """Return the reason for not asking if the question would read more tokens than the session allows; empty if it
     would not. `cost` estimates the tokens and is called only if there is a limit."""
-    left = request.input_left_tokens
-    if math.isinf(left) or cost().read_tokens <= left:
+    left_tokens = request.input_left_tokens
+    if math.isinf(left_tokens) or cost().read_tokens <= left_tokens:
         return ""
-    return f"it takes more than the {left:.0f} tokens that the session's planners may still read"
+    return f"it takes more than the {left_tokens:.0f} tokens that the session's planners may still read"
 
 
 def _asked_proposal(

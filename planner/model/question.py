@@ -218,24 +218,26 @@ def notes_tokens(basis: QuestionBasis, questions: int) -> int:
 def _cards_budget(basis: QuestionBasis, around_tokens: int) -> int | str:
     """Return how many tokens the cards (excerpts) of all new turns may take, or a text why the model is not asked.
     `around_tokens`: size of a question without its cards."""
-    settings, left = basis.request.settings, basis.request.input_left_tokens
+    settings, left_tokens = basis.request.settings, basis.request.input_left_tokens
     new_tokens = _tokens(basis.new)
     if basis.earlier is not None:
         budget = max(LATER_CARDS_TOKENS, int(new_tokens * settings.planner_input_ratio))
     else:
-        whole = settings.first_input_tokens(new_tokens)
-        budget = max(whole // 3, whole - (1 + whole // settings.piece_tokens) * around_tokens)
+        first_tokens = settings.first_input_tokens(new_tokens)
+        budget = max(first_tokens // 3, first_tokens - (1 + first_tokens // settings.piece_tokens) * around_tokens)
     ratio = settings.session_input_ratio
-    if ratio is None or math.isinf(left):
+    if ratio is None or math.isinf(left_tokens):
         return budget
     pieces = 1 + budget // settings.piece_tokens
-    room = int(left) - pieces * around_tokens - notes_tokens(basis, pieces)
-    least = min(LEAST_CARDS_SHARE, ratio / 2)
-    missing_tokens = max(LEAST_NEW_RATIO * around_tokens - new_tokens, (least * new_tokens - room) / (ratio - least))
+    room_tokens = int(left_tokens) - pieces * around_tokens - notes_tokens(basis, pieces)
+    least_share = min(LEAST_CARDS_SHARE, ratio / 2)
+    missing_tokens = max(
+        LEAST_NEW_RATIO * around_tokens - new_tokens, (least_share * new_tokens - room_tokens) / (ratio - least_share)
+    )
     if missing_tokens > 0:
         allowed = f"what may be read, {ratio:.0%} of the session, allows for the next question"
         return f"{allowed} when there are {math.ceil(missing_tokens)} tokens more"
-    return min(budget, room)
+    return min(budget, room_tokens)
 
 
 def _tokens(turns: Sequence[TurnEvidence]) -> int:
@@ -245,9 +247,9 @@ def _tokens(turns: Sequence[TurnEvidence]) -> int:
 def _split(cards: Sequence[Card], most_tokens: int) -> Iterator[Sequence[Card]]:
     """Split `cards` (excerpts of turns) into groups of about equal size for separate questions. A group has at most
     `most_tokens`, unless a single card has more."""
-    whole = sum(card.tokens for card in cards)
-    largest = max((card.tokens for card in cards), default=0)
-    most_tokens = min(most_tokens, whole // max(1, math.ceil(whole / most_tokens)) + largest // 2)
+    all_tokens = sum(card.tokens for card in cards)
+    largest_card = max((card.tokens for card in cards), default=0)
+    most_tokens = min(most_tokens, all_tokens // max(1, math.ceil(all_tokens / most_tokens)) + largest_card // 2)
     piece: list[Card] = []
     tokens = 0
     for card in cards:
@@ -295,11 +297,11 @@ def _question(basis: QuestionBasis, turns: Sequence[TurnEvidence], cards: Sequen
 def _piece_sizes(basis: QuestionBasis, scope: Scope, brief: str, *, is_last: bool) -> str:
     """Return the part of a question that states sizes: those of `sizes_text`, and which part of the history its cards
     show, the folder of relative paths, and the length of the present `brief` (page of memory)."""
-    evidence, here = basis.request.evidence, _tokens(scope.turns)
+    evidence, piece_tokens = basis.request.evidence, _tokens(scope.turns)
     text = sizes_text(basis, basis.turns if is_last else scope.turns)
-    if here < evidence.tokens:
+    if piece_tokens < evidence.tokens:
         part = "write the brief of the whole" if is_last else "the brief you write is of these turns alone"
-        text += f"\nThe cards below are {scope.name}, {here} tokens of it; {part}."
+        text += f"\nThe cards below are {scope.name}, {piece_tokens} tokens of it; {part}."
     if evidence.root:
         text += f"\nRelative paths on the cards are in {safe_text(evidence.root)}."
     return f"{text}\nThe page below has {len(read_brief(brief))} lines now." if brief else text
@@ -308,24 +310,25 @@ def _piece_sizes(basis: QuestionBasis, scope: Scope, brief: str, *, is_last: boo
 def sizes_text(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> str:
     """Return sentences that state for the model how large the conversation is, how much of it may stay, and how long
     its answer about `turns` may be. The limits are in lines and entries, which a model can count."""
-    request, least, brief = basis.request, basis.least_tokens, brief_tokens(basis, turns)
-    whole = request.evidence.tokens
-    stay, lines = min(whole, request.target_tokens), max(1, round(brief / LINE_TOKENS))
-    characters = brief * basis.line_characters // LINE_TOKENS // 10 * 10
-    over = ", more than that: nothing but the brief can be added" if least > stay else ""
-    choice, entries = choice_tokens(basis, turns), "."
-    if choice:
-        most = min(max(ENTRIES_FLOOR_TOKENS, int(_tokens(turns) * ENTRIES_RATIO)), _most_brief(request) // 2)
-        number = min(most // TOKENS_AN_ENTRY, choice // CHOSEN_ENTRY_TOKENS)
-        entries = (
-            f"; at most {number} entries, which choose at most {choice} tokens of turns and lines: the space beside "
-            f"them is filled."
+    request, least_tokens, page_tokens = basis.request, basis.least_tokens, brief_tokens(basis, turns)
+    all_tokens = request.evidence.tokens
+    kept_tokens, page_lines = min(all_tokens, request.target_tokens), max(1, round(page_tokens / LINE_TOKENS))
+    page_characters = page_tokens * basis.line_characters // LINE_TOKENS // 10 * 10
+    warning = ", more than that: nothing but the brief can be added" if least_tokens > kept_tokens else ""
+    choosable_tokens, entries_limit = choice_tokens(basis, turns), "."
+    if choosable_tokens:
+        most_tokens = min(max(ENTRIES_FLOOR_TOKENS, int(_tokens(turns) * ENTRIES_RATIO)), _most_brief(request) // 2)
+        most_entries = min(most_tokens // TOKENS_AN_ENTRY, choosable_tokens // CHOSEN_ENTRY_TOKENS)
+        entries_limit = (
+            f"; at most {most_entries} entries, which choose at most {choosable_tokens} tokens of turns and lines: the "
+            f"space beside them is filled."
         )
     return (
-        f"The conversation has {len(basis.turns)} turns and {whole} tokens, of which at most {stay} may stay; LIVE "
-        f"turns and kept lines take {least} of them{over}.\nYour answer: a brief of at most "
-        f"{characters:,} characters in all, headings not counted (about {lines} lines of {basis.line_characters}; a "
-        f"line may be longer){entries}\n{_effects_sentence(basis)}{_failures_sentence(basis, turns)}"
+        f"The conversation has {len(basis.turns)} turns and {all_tokens} tokens, of which at most {kept_tokens} may "
+        f"stay; LIVE turns and kept lines take {least_tokens} of them{warning}.\nYour answer: a brief of at most "
+        f"{page_characters:,} characters in all, headings not counted (about {page_lines} lines of "
+        f"{basis.line_characters}; a line may be longer){entries_limit}\n"
+        f"{_effects_sentence(basis)}{_failures_sentence(basis, turns)}"
     )
 
 
@@ -425,11 +428,11 @@ def _typed_words(turns: Sequence[TurnEvidence]) -> str:
     room = WORDS_CHARACTERS
     for turn in reversed(turns):
         lines = []
-        left = min(room, WORDS_CHARACTERS // 4)
-        for words in statements(turn.typed_lines):
-            text = f"{turn.turn.id}: {one_line(words.text, WORD_CHARACTERS)}"
-            if len(text) < left:
-                left -= len(text) + 1
+        turn_room = min(room, WORDS_CHARACTERS // 4)
+        for statement in statements(turn.typed_lines):
+            text = f"{turn.turn.id}: {one_line(statement.text, WORD_CHARACTERS)}"
+            if len(text) < turn_room:
+                turn_room -= len(text) + 1
                 room -= len(text) + 1
                 lines.append(text)
         lines_by_turn.append(lines)

@@ -158,7 +158,6 @@ def visible_pages(block: Block) -> int:
 
 
 def _decoded(data: str) -> bytes:
-    """Return the bytes of base64 in either alphabet, with or without its padding."""
     return base64.b64decode(data.replace("-", "+").replace("_", "/") + "=" * (-len(data) % 4))
 
 

@@ -472,7 +472,6 @@ def _answers(message: Message, unanswered: set[str]) -> bool:
 
 
 def _is_thought(message: Message) -> bool:
-    """Return True if `message` contains the model's thinking and nothing else."""
     types = [block["type"] for block in blocks(message)]
     return bool(types) and all(block_type in THINKING for block_type in types)
 

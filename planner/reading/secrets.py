@@ -301,10 +301,10 @@ class Secrets:
     def _pieces(self) -> frozenset[str]:
         """Parts of `_PIECE_CHARACTERS` at every place of the secrets: of the last ones that have at most `_MOST_KNOWN`
         characters together."""
-        pieces, left = set[str](), _MOST_KNOWN
+        pieces, left_characters = set[str](), _MOST_KNOWN
         for value in reversed(self._values):
-            if len(value) <= left:
-                left -= len(value)
+            if len(value) <= left_characters:
+                left_characters -= len(value)
                 pieces |= {value[at : at + _PIECE_CHARACTERS] for at in range(len(value) - _PIECE_CHARACTERS + 1)}
         return frozenset(pieces)
 
