@@ -224,7 +224,7 @@ class _Guarding:
         self.loss_finding("failed_approach", lines, "how it failed", "its decisive lines stay")
 
     def keep_user_words(self) -> None:
-        """Keep the words that the user typed in the turn verbatim, as far as there is room for them."""
+        """Change the decision so that the words that the user typed stay verbatim, as far as there is room for them."""
         lines = self.pins.user_words.get(self.turn.turn.id, frozenset())
         self.loss_finding("user_words", lines, "words of the user", "they stay verbatim")
 

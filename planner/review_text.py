@@ -72,11 +72,11 @@ class ReviewedPlan(Protocol):
 
     @property
     def provenance(self) -> Any:
-        """Origin and cost of the plan, a `Provenance`."""
+        """Planner and model that made the plan, and what it cost, as a `Provenance`."""
 
     @property
     def bound(self) -> Any:
-        """Analysis and compacted messages, a `Bound`; None for a plan from disk."""
+        """Conversation that the plan is made for, read and compacted, as a `Bound`; None for a plan from disk."""
 
     @property
     def secrets(self) -> Secrets:

@@ -150,8 +150,8 @@ class Committed:
     """Facts that are already stored for the history, each as type, content, quote and source."""
 
     def holds(self, frame: Frame, length: int) -> bool:
-        """Return True if the store has every message that `frame` changes or leaves out of the list. `length`: number
-        of messages of the history."""
+        """Return True if the store has every message that `frame` (the changes of the list to send) replaces, so that
+        nothing is lost. `length`: number of messages of the history."""
         return frame.start <= self.messages and not any(self.messages <= at < length for at in frame.edited)
 
 

@@ -162,8 +162,8 @@ class State:
         self.ledger.strips_thinking = self.pressure.call.thinking_policy == "strip"
 
     def receive(self, messages: Sequence[object]) -> None:
-        """Add the new messages of the caller's list to the history, and make the list to send valid for it. Raise
-        TranscriptError if `messages` is not a list of messages."""
+        """Add the new messages of the caller's list to the history; forget earlier changes of the list that do not fit
+        any more. Raise TranscriptError if `messages` is not a list of messages."""
         ledger, log = self.ledger, self.setup.log
         if not len(ledger.tracker) and isinstance(messages, Sequence):
             self._continue_from_view(messages)

@@ -174,8 +174,9 @@ def open_archive(path: str | os.PathLike[str]) -> Iterator[Archive]:
 def import_archive(store: Store, archive: Archive, *, is_own_backup: bool = False) -> list[str]:
     """Import all records of `archive` into `store`, or nothing; return the keys of its histories, oldest first.
 
-    Records that `store` already has stay. Of a conversation's file, only states that a conversation needs are imported;
-    of one's own backup (`is_own_backup`) all, also approvals of lessons and of people. A store that redacts originals
+    Records that `store` already has stay. From a file that somebody else exported, only those states of sessions are
+    imported that an imported conversation needs. From one's own backup (`is_own_backup`), all states are, also which
+    lessons and people were approved. A store that redacts originals
     stores the records without secrets.
     """
     place = archive.place
@@ -286,7 +287,8 @@ class _Import:
             self.store.backend.add({stored.key: b""})
 
     def _history(self, history: StoredHistory) -> StoredHistory:
-        """Store a history, and return it as stored. Refuse one whose numbers do not agree with its last message."""
+        """Store a history, and return it as stored. Refuse one whose counts of messages and turns contradict its last
+        message, as the archive is damaged or forged."""
         last = self.nodes[history.tip]
         used = history.used if self.is_own_backup else self.store.clock()
         stored = replace(history, tip=last.digest if history.tip else "", used=used)
@@ -296,7 +298,8 @@ class _Import:
         return records.keep_history(self.store.backend, stored)
 
     def _plan(self, key: str, content: bytes) -> None:
-        """Store a plan if it is valid, not stored yet, and for an imported history; of a backup also other plans."""
+        """Store a plan if it is valid, not stored yet, and made for an imported history. From one's own backup, plans
+        for other histories are stored, too."""
         digest, prefix, _ = records.fields(key, 3)
         CompactionPlan.from_json(content, key)
         if (prefix in self.groups or self.is_own_backup) and not self.store.backend.keys(f"plan/{digest}/"):

@@ -31,11 +31,11 @@ Mentions = Callable[[Sequence[Node]], Iterable[str]]
 
 
 class _Mention(NamedTuple):
-    """Digest of a history, or its first digits, and the record that contains it."""
+    """Digest of a history, and a record that is found by it."""
 
     digits: str
     record: str
-    """Name of the history, or key of the state, that the digits lead to."""
+    """Name of the stored history with this digest, or key of a session's state that contains the digest."""
 
 
 @dataclass(slots=True)

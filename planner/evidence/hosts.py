@@ -278,7 +278,7 @@ class _Span(NamedTuple):
     stop: int
 
     def of(self, text: str) -> str:
-        """Return this part of `text`."""
+        """Return the characters of `text` from `start` to `stop`."""
         return text[self.start : self.stop]
 
 

@@ -157,8 +157,8 @@ def _in_order(request: PlanRequest, turns: Sequence[TurnEvidence]) -> Iterator[L
 
 
 def _figures_first(turns: Iterable[TurnEvidence]) -> Iterator[LineGroup]:
-    """Yield each line of `turns` as a group: lines with digits before others, then short before long. The ranking by
-    relevance leaves out repeated values; here they get a place."""
+    """Yield each line of `turns` as a group of its own: lines with digits before others, then short before long. The
+    ranking by relevance leaves out repeated values, such as amounts; here they get a place on the cards."""
 
     def order(group: LineGroup) -> tuple[bool, float]:
         """Return the sort key of a line: False (sorted first) if it has a digit, and its tokens."""

@@ -364,7 +364,7 @@ class History:
         return self.messages[turn.start : turn.stop]
 
     def blocks_of(self, turn: Turn) -> Iterator[tuple[str, Block]]:
-        """Yield each content block of `turn`, in order, after the role of its message."""
+        """Yield the role of the message and the block, for each content block of `turn` in order."""
         for message in self.messages_of(turn):
             for block in blocks(message):
                 yield message["role"], block

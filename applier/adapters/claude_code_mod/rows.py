@@ -23,7 +23,8 @@ IN_ROWS = ("text", "tool_use", "tool_result")
 
 
 class RowToolUse(BaseModel):
-    """Tool call in a row. As in the classes below, unknown fields of a newer client are ignored."""
+    """Tool call in a row (one message of Claude Code's transcript). As in the classes below, unknown fields of a newer
+    client are ignored."""
 
     tool_use_id: str
     tool: str

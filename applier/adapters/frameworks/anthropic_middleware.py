@@ -137,7 +137,7 @@ class _Exchange:
     """True once the shorter request was made."""
 
     def first(self) -> APIRequest:
-        """Return the request with compacted messages; unchanged if its messages are not valid."""
+        """Return the request with compacted messages; unchanged if its fields are not valid."""
         try:
             self.session.set_request(**fields_of_body(self.body), client_follows=True)
         except SettingsError as error:  # send the invalid request: the provider's error explains it better

@@ -136,7 +136,7 @@ class ProxySettings:
 
 
 class _FileSession(SessionSettings):
-    """Settings of a session without values from the environment and from files of a project."""
+    """Settings of a session in a team's file alone: no values come from the environment or a project's folder."""
 
     @classmethod
     def settings_customise_sources(  # type: ignore[override]  # it is called by these names

@@ -96,8 +96,9 @@ class Gateway:
     def __init__(
         self, conversations: Conversations, metrics: Metrics, store: SessionStore, people: People | None = None
     ) -> None:
-        """Prepare requests by the sessions of `conversations`, and count in `metrics`. `store`: for the records of
-        compactions that were answered in words. `people`: charged for their requests; None if they have no tokens."""
+        """Prepare requests by the sessions of `conversations`, and count in `metrics`. `store`: keeps the
+        records of compactions that were answered by a text. `people`: accounts that pay for their requests; None if
+        people need no access token."""
         self.conversations, self.metrics, self._store, self.people = conversations, metrics, store, people
         self._planned: deque[Planned] = deque(maxlen=_MOST_PLANNED)
         self.waits: deque[float] = deque(maxlen=_MOST_PLANNED)

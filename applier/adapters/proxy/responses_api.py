@@ -170,8 +170,9 @@ class Reply(NamedTuple):
 
 
 def reply(ask: CompactionAsk, body: Data, record: Data, number: str) -> Reply:
-    """Return the answer to the request `body`, which asks for a compaction in the way `ask`. `record`: the record of
-    the compaction. `number`: text that makes the ids in the answer unique."""
+    """Return the answer to the request `body`, which asks for a compaction in the way `ask`: a text if it asked in
+    words, else an item with the compacted messages; with the items that must not change if it asked for a whole window.
+    `record`: what the compaction left, for later requests. `number`: makes the ids in the answer unique."""
     text = view_text(record["messages"]) if ask == "words" else ""
     item: Data = {"type": _ITEM, "id": f"cmp_{number}", "encrypted_content": _packed(record)}
     if ask == "words":

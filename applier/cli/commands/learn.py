@@ -128,7 +128,7 @@ def _finished(found: Sequence[FinishedConversation | Unread], now: float) -> lis
     words less than `OPEN_SECONDS` old at the time `now` is returned as `Unread`."""
     readable = [conversation for conversation in found if isinstance(conversation, FinishedConversation)]
     in_order = sorted(readable, key=lambda conversation: conversation.digests)
-    # in this order, a continuation comes directly after the conversation that it continues
+    # sorted by their messages, so that a continuation comes directly after the conversation that it continues
     continued = {id(one) for one, after in pairwise(in_order) if after.digests[: len(one.digests)] == one.digests}
     names: set[str] = set()
     finished: list[FinishedConversation | Unread] = []
