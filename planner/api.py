@@ -39,8 +39,7 @@ PlannerChoice = PlannerName | Planner
 
 
 class Originals(NamedTuple):
-    """Original messages of a list that is already compacted. They are planned instead, so that nothing is summarized
-    twice."""
+    """Original messages of a list that is already compacted, planned instead so that nothing is summarized twice."""
 
     messages: Sequence[object]
     """Messages that were compacted, and those after them."""

@@ -81,8 +81,7 @@ _IN_CODE = lazy_pattern(r"[=(\[{,:+]$")
 """Sign of code right before a quotation mark: ``print("hello big world")``."""
 _BULLET = lazy_pattern(r"^\s*(?:[-*•]|\d{1,3}[.)])\s+")
 _OF_PROMPT = lazy_pattern(r"(?<!\s)\s*+\((?:inferred|live|kept|hint)\)", re.I)
-"""Remark that a model copies from its prompt and that means nothing on the page: ``(inferred)``; not ``(inferred from
-a.py)``."""
+"""Remark that a model copies from its prompt, meaningless on the page: ``(inferred)``; not ``(inferred from a.py)``."""
 _UNFINISHED = lazy_pattern(r":$|^\|.*\|$|^[-=|: ]+$")
 """Line that is no statement: ``Files changed:``, or a row of a table; not ``src/a.py: edited``."""
 _JSON_KEY = lazy_pattern(r'"[^"\n]{1,60}"\s{0,4}:')

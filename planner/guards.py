@@ -249,8 +249,7 @@ class _Guarding:
 
 
 def _invention(turn: TurnEvidence, summary: str) -> str:
-    """Return a sentence on the first name in `summary` that `turn` does not contain, as it is made up; empty without
-    one."""
+    """Return a sentence on the first made-up name in `summary`, one that `turn` does not contain; empty without one."""
     names = invented(summary, turn.names) if summary else []
     return f"the summary names {names[0]!r}, which the turn does not contain" if names else ""
 

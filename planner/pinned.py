@@ -48,8 +48,7 @@ ENDS_SHARE = 0.25
 """Largest share of the room for typed words that the first and last lines of the user's last message may take, and
 again those of their first one."""
 MOST_NEWS = 8
-"""Largest number of names and figures that raise the rank of a user's message. With more, it is a list rather than a
-wish."""
+"""Largest number of names and figures that raise the rank of a user's message. With more, it is rather a list."""
 
 
 @dataclass(frozen=True)

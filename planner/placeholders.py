@@ -140,8 +140,7 @@ def argument_lines(turn: TurnEvidence) -> Mapping[int, Call]:
 
 
 def line_text(turn: TurnEvidence, line: Line, root: str) -> str:
-    """Return the text of `line` as it is shown in place of `turn`: with paths relative to `root`, and arguments without
-    details."""
+    """Return `line` as it is shown in place of `turn`: with paths relative to `root`, and arguments without details."""
     call = turn.once(argument_lines).get(line.number)
     return without_root(call_line(call, line.text, root) if call is not None else line.text, root)
 
@@ -345,8 +344,7 @@ class _Entry:
         return "\n".join(parts)
 
     def ended(self, run: Sequence[Line], text: str) -> str:
-        """Return `text`, which shows the lines `run`, with ``…`` at its end if the next piece of the last line is left
-        out."""
+        """Return `text`, which shows the lines `run`; ``…`` ends it if the next piece of the last line is left out."""
         return f"{text.rstrip()}…" if self.turn.lines.goes_on(run[-1].number) else text
 
     def shown(self, text: str) -> str:

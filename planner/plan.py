@@ -217,8 +217,7 @@ class CompactionPlan(BaseModel):
     """User's declarations of what the agent's tools do, by name, as they were used for the plan."""
     turns: tuple[TurnDecision, ...]
     brief: Text = ""
-    """Page of memory at the front of the compacted messages: headings, and one statement a line with the turns that it
-    cites."""
+    """Page of memory at the front of the compacted messages: headings, and statements, one a line, with cited turns."""
     extracted_facts: tuple[ExtractedFact, ...] = ()
     estimated_tokens: Count
     """Tokens of the compacted messages."""

@@ -305,8 +305,7 @@ class Relevance:
 
 
 def line_relevance(evidence: Evidence, occurrences: Occurrences) -> Relevance:
-    """Compute the relevance of the lines in all turns of `evidence`. `occurrences`: counts of the names in the
-    same turns."""
+    """Compute the relevance of the lines in all turns of `evidence`. `occurrences`: counts of the turns' names."""
     turns = evidence.turns.items()
     bases = {turn_id: turn.once(_bases) for turn_id, turn in turns}
     recencies = {turn_id: 0.5 + 1 / (1 + log1p(len(turns) - turn.turn.number)) for turn_id, turn in turns}
@@ -465,7 +464,7 @@ def rank_lines(
         if worth <= 0:
             continue
         if heap and worth < -heap[0][0] - ROUNDING:
-            heappush(heap, (-worth, turn_index, number))  # another line may be better now
+            heappush(heap, (-worth, turn_index, number))  # pushed back, as another line may be better now
             continue
         numbers = turn.news(around)
         if number not in numbers:
@@ -529,7 +528,7 @@ class KeptTexts:
         for kept_names, kept_text, owner in candidates[-MOST_COMPARED:]:
             if owner not in owners and all_names.issubset(kept_names):
                 folded = kept_text.casefold()
-                missing = [word for word in words if word not in folded]  # a quick test before the words are listed
+                missing = [word for word in words if word not in folded]  # quick test before `folded` is split
                 if len(missing) <= most_missing and len(words - _words(folded, is_printed)) <= most_missing:
                     return True
         return False
@@ -656,7 +655,7 @@ def _with_neighbours(lines: Lines, number: int) -> range:
     text = lines.text_at(at)
     length = len(text.words(at).strip())
     room = CONTEXT_CHARACTERS - length // 4
-    is_long = length >= 2 * room  # it is half of the text near it
+    is_long = length >= 2 * room  # it is at least half of the text that counts as near
     if is_long or (text.part == "call" and at == text.first):
         return alone
     near = _near(text, range(at + 1, text.stop), room) | _near(text, range(at - 1, text.first - 1, -1), room)

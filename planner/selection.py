@@ -43,8 +43,7 @@ On six sessions, a page in the model's own words answered more than twice as man
 size. On two sessions of 220,000 tokens, 11,000 more tokens of lines raised the share of answers by .03.
 """
 LEAST_SHARE = 0.2
-"""Smallest share of the target for the brief (page of memory) and filling lines together, however many lines on
-failures stay."""
+"""Smallest share of the target for brief (page of memory) and filling lines together, however many failures stay."""
 LEAST_BRIEF_SHARE, LEAST_BRIEF_TOKENS, MOST_LEAST_SHARE = 0.5, 1_000, 0.8
 """Smallest room for a model's brief (page of memory): a share of the target, or these tokens if they are more, but at
 most another share of the target. Pages of the whole target, written freely, answered .96 of 196 test questions about
@@ -397,8 +396,7 @@ class _Selecting:
         return lines_of_turns, picks[count:]
 
     def _grow(self, before: Mapping[str, TurnDecision], lines_of_turns: Mapping[str, set[int]]) -> float:
-        """Change the decisions `before` of some turns, so that they keep `lines_of_turns`. Return the additional raw
-        tokens."""
+        """Change the decisions `before` of some turns: they keep `lines_of_turns`. Return the additional raw tokens."""
         additional = 0.0
         for turn_id, lines in lines_of_turns.items():
             update = {"strategy": "summarize", "excerpts": ranges_of(lines)} if lines else {}
@@ -415,8 +413,7 @@ class _Selecting:
         return self.head_costs[turn_id]
 
     def _kept_texts(self, brief: str) -> KeptTexts:
-        """Collect the lines kept so far and the statements on the page of memory, to find lines that only repeat
-        them."""
+        """Collect the lines kept so far and the statements of the page of memory, to find lines that repeat them."""
         kept_texts = KeptTexts()
         for statement in read_brief(brief):
             kept_texts.add_text(statement.text)

@@ -83,7 +83,7 @@ def effects(evidence: Evidence) -> list[Effect]:
     tool without declaration are left out if earlier actions of this tool contain all their names. Of actions with equal
     texts only the last one is returned."""
     names_by_tool: dict[str, set[str]] = {}
-    shown: set[_JsonField] = set()  # fields of all results so far
+    shown: set[_JsonField] = set()  # fields in the results so far
     effect_by_text: dict[str, Effect] = {}
     acting_calls = evidence.once(_acting)
     for turn, call, outcome in evidence.ended_calls():
@@ -121,7 +121,7 @@ def retried(evidence: Evidence) -> dict[str, CallPlace]:
     """Return for each turn with a failed action the later call that succeeded in its place, so that the failure is not
     shown without it. That call is one of the next `MOST_LATER` successes of the same tool: the one that has the most
     arguments in common with the failed call, and of several such calls the earliest."""
-    later_successes: dict[str, list[EndedCall]] = {}  # by tool, the earliest last
+    later_successes: dict[str, list[EndedCall]] = {}  # by tool, in reverse order
     success_of_turn: dict[str, CallPlace] = {}
     acting = evidence.once(_acting)
     for ended in reversed(evidence.ended_calls()):
@@ -399,8 +399,7 @@ def note_id(kind: str, text: str) -> str:
 
 
 def written_notes(evidence: Evidence) -> list[Note]:
-    """Return the agent's notes that it has not removed, the newest `MOST_NOTES` of them, the oldest first, each
-    once."""
+    """Return the newest `MOST_NOTES` of the agent's notes that it has not removed, the oldest first, each once."""
     notes: dict[str, Note] = {}
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status == "failed" or not _NOTE_TOOL.fullmatch(call.name):

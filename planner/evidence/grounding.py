@@ -124,8 +124,7 @@ _INSTALLED = lazy_pattern(
     r"(?:install|uninstall|i|add|get|remove)\s{1,4}(?:-\S{1,40}\s{1,4}){0,3}"
     r"(?!(?:the|an?|all|its?|them|these|this|that|and|or|with|from|for|in|to)\b)([a-z][\w.-]{1,80})"
 )
-"""Name of a package in a command that installs or removes it: ``pip install -U requests``; not ``pip install the
-tests``."""
+"""Name of a package that a command installs or removes: ``pip install -U requests``; not ``pip install the tests``."""
 LOOK_UPS = ("restore_context", "search_context")
 """Names of this package's tools, which a text may mention even if the conversation does not."""
 
@@ -141,8 +140,7 @@ class NameIndex:
     """Index of the names and figures in some texts, the *source*: answers whether a name or figure occurs there."""
 
     def __init__(self, texts: Sequence[str], *, parts: bool = False) -> None:
-        """Store `texts`, which are read at the first question. With `parts`, parts of identifiers also count as
-        names."""
+        """Store `texts`, to be read at the first question. With `parts`, parts of identifiers also count as names."""
         self._texts = texts
         self.parts = parts
 
@@ -270,8 +268,7 @@ class NameIndex:
         return missing
 
     def assigns(self, name: str, value: str) -> bool:
-        """Return True if the source contains the assignment of `value` to `name`: ``=``, ``:`` or blanks between
-        them."""
+        """Return True if the source assigns `value` to `name`: it has ``=``, ``:`` or blanks between them."""
         pair = re.compile(rf"(?<!\w){re.escape(name)}[\"'\\]{{0,2}}[\s:=]{{1,3}}[\"'\\]{{0,2}}{re.escape(value)}(?!\w)")
         return any(pair.search(text) for text in self._texts)
 
@@ -280,8 +277,7 @@ class NameIndex:
         return any(f"{name}/" in token for token in self._tokens.get(name.casefold(), ()))
 
     def holds_pieces(self, pieces: Sequence[str]) -> bool:
-        """Return True if one name in the source contains all `pieces` in this order, so that it may be the whole of a
-        shortened name."""
+        """Return True if a name in the source contains all `pieces` of a shortened name in this order."""
         texts = (text for text in self._texts if all(piece in text for piece in pieces))
         return any(_in_order(pieces, match[0]) for text in texts for match in _SOURCE_TOKEN.finditer(text))
 

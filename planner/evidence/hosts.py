@@ -527,8 +527,7 @@ def is_question(text: str) -> bool:
 
 
 def introduces(text: str) -> bool:
-    """Return True if the line `text` announces the next one, as it ends with a colon of any script: ``For this page I
-    want:``."""
+    """Return True if the line `text` announces the next one by a colon of any script: ``For this page I want:``."""
     return text.rstrip().endswith((":", "："))
 
 

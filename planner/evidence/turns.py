@@ -340,8 +340,7 @@ class Field:
         return ()
 
     def common_name(self, turns: Sequence[TurnEvidence]) -> str:
-        """Return the beginning that most objects' names in `turns` share, such as a folder, to leave it out of
-        texts."""
+        """Return the beginning shared by most objects' names in `turns`, such as a folder, to leave it out of texts."""
         return ""
 
 
@@ -378,8 +377,7 @@ _REGISTERED: list[Field] = []
 
 
 def register_field(field: Field) -> None:
-    """Let `field`, a kind of work with its own tools, read all conversations of this process, in addition to
-    programming."""
+    """Let `field`, a kind of work with its own tools, read all conversations of this process, besides programming."""
     _REGISTERED.append(field)
 
 

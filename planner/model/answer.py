@@ -81,8 +81,7 @@ def answer_in(text: str) -> PlanAnswer:
 
 
 def json_in(text: str) -> object:
-    """Return the JSON value at the start of `text`. Of a text that is cut off, return what is complete; None if it is
-    not JSON."""
+    """Return the JSON value at the start of `text`; if it is cut off, its complete part; None if it is not JSON."""
     try:
         return json.JSONDecoder(strict=False).raw_decode(text)[0]
     except json.JSONDecodeError as error:
@@ -274,7 +273,7 @@ def read_answer(answer: PlanAnswer, scope: Scope, now: float) -> Reading:
         reading.count(form, list(_entry_problems(entry, scope)) if entry else [f"not an entry; write {ENTRY_FORM}"])
         entries += [entry] if entry else []
     turns: dict[int, TurnProposal] = {}
-    for entry in sorted(entries, key=lambda entry: entry.only_turn is not None):  # a turn's own entry replaces a run's
+    for entry in sorted(entries, key=lambda entry: entry.only_turn is not None):  # one turn's replaces a range's
         turns |= {number: _proposal(entry, number, scope) for run in entry.runs for number in scope.numbers_in(run)}
     reading.turns = {f"t{number}": proposal for number, proposal in sorted(turns.items())}
     for form in answer.facts:

@@ -57,8 +57,7 @@ _CODE_MARKS = frozenset("{};=|<>")
 LEAST_NUMBERED = 3
 """Smallest number of lines with consecutive numbers from which the numbers count as printed by the tool."""
 _KEYS = re.compile(r"\bdescription=.*|\b\w++=")
-"""Parts of the line of a call that the header of an excerpt (card) does not repeat: argument names (``path=``), whole
-descriptions."""
+"""Parts of a call's line that the header of an excerpt (card) leaves out: argument names (``path=``), descriptions."""
 _BETWEEN = re.compile(r"[;,]|\b\w+=")
 """Text between the words of calls in the header of an excerpt (card): ``TaskUpdate taskId=5, status=done; Read
 a.py``."""
@@ -293,7 +292,7 @@ class _Cards:
         """Ids of the turns for which a remark on repeated lines is counted in the size of their header."""
         self._request, self._header = request, header
         self._left = limit - FOLD_TOKENS
-        self._most_a_card = request.settings.piece_tokens / request.counter.scale / 2  # half of one question's cards
+        self._most_a_card = request.settings.piece_tokens / request.counter.scale / 2  # half of a question
         self._spent_by_turn: dict[str, float] = defaultdict(float)
         self._places = {turn.turn.id: place for place, turn in enumerate(turns, 1)}
         self._without_card = [False, *[True] * len(turns), False]
@@ -348,7 +347,7 @@ class _Cards:
     def _card_tokens(self, turn: TurnEvidence) -> float:
         """Return the raw tokens that all cards (excerpts of turns) grow by if `turn` gets a card without lines: its
         header, and one shared header more or fewer, as the groups of its neighbours change."""
-        place = self._places[turn.turn.id]  # between two turns without cards it splits a group; between none it was one
+        place = self._places[turn.turn.id]  # a card splits its turn's group, or ends it if the turn was alone
         more_runs = self._without_card[place - 1] + self._without_card[place + 1] - 1
         return self._request.counter.raw(self._header(turn)) + 1 + more_runs * FOLD_TOKENS
 

@@ -77,8 +77,7 @@ def _pinned(request: PlanRequest) -> Pinned:
 
 
 def _common_card(request: PlanRequest, run: Sequence[TurnEvidence]) -> Card:
-    """Return one header, without lines, for a `run` of neighbouring turns that have no excerpts (cards) of their
-    own."""
+    """Return one header, without lines, for a `run` of neighbouring turns without excerpts (cards) of their own."""
     ids, tokens = spans(turn.turn.number for turn in run), sum(turn.tokens for turn in run)
     header = f"## {ids} · {tokens} · {f'{len(run)} turns' if len(run) > 1 else 'no lines shown'}"
     return Card(run, header, (), header, request.counter.text(header))

@@ -26,8 +26,7 @@ from planner.proposal import PlanRequest
 from planner.settings import PlanSettings
 
 CARDS_TOKENS, ANSWER_TOKENS = 24_000, 3_000
-"""Largest numbers of tokens: of a conversation's cards (excerpts of its turns) in a question for lessons, and of the
-answer."""
+"""Largest numbers of tokens of a question for lessons: a conversation's cards (excerpts of its turns), the answer."""
 REVIEW_TOKENS, CANDIDATE_TOKENS, LINE_TOKENS = 12_000, 150, 100
 """Largest numbers of tokens in a review: of its answer, of one candidate (a proposed lesson) in its question, and of
 one line in the answer."""

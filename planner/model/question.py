@@ -98,8 +98,7 @@ class QuestionBasis:
     new: Sequence[TurnEvidence]
     """All other turns, which the questions show."""
     least_tokens: int
-    """Tokens that stay whatever the model decides: newest messages that the agent has not answered, and pinned
-    lines."""
+    """Tokens that stay whatever the model decides: those of unanswered turns (the newest) and of pinned lines."""
 
     @classmethod
     def of(cls, request: PlanRequest) -> QuestionBasis:
@@ -168,7 +167,7 @@ class Question:
 
     @lazy_property
     def shown(self) -> Mapping[str, str]:
-        """Texts for the variables of the prompt, without secrets, because they may go to another provider than the
+        """Texts for the variables of the prompt, without secrets, as they may go to another provider than the
         agent's."""
         shown: Mapping[str, str] = redact(self.values, self.secrets)
         return shown

@@ -103,8 +103,7 @@ _DENIES = lazy_pattern(
     r"|\W*(?:(?:errors?|fatal|failed|failures?):?)?\W*$",
     re.I,
 )
-"""Line that reports no failure, even if it has a word of failure: ``found no new issues``, ``warning: a.rs is never
-read``."""
+"""Line that reports no failure in spite of its words: ``found no new issues``, ``warning: a.rs is never read``."""
 _HEADS = lazy_pattern(r"\W*(?:error|fatal|failure|panic)s?(?: output)?:\s*$", re.I)
 """Heading above the line with the reason of a failure: ``Error:``, ``Error output:``."""
 _FRAME = lazy_pattern(

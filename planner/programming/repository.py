@@ -195,8 +195,7 @@ class FileChange:
 
 
 def file_changes(evidence: Evidence) -> list[FileChange]:
-    """Return the files that the agent changed, in the order of their first change. Files that were restored are left
-    out."""
+    """Return the files that the agent changed and nobody restored, in the order of their first change."""
     changes = _Changes()
     for turn, call, outcome in evidence.ended_calls():
         commands, changes_by_commands = turn.once(_done_by_commands)[call.number]

@@ -211,8 +211,8 @@ def strings_in(value: object) -> Iterator[str]:
 
 
 def to_json(value: object) -> str:
-    """Return `value` as JSON in ASCII without blanks, in which any text can be written, even lone surrogates. The order
-    of keys stays."""
+    """Return `value` as JSON in ASCII without blanks, which can hold any text, even lone surrogates. Keys keep their
+    order."""
     return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
 
 

@@ -260,8 +260,7 @@ _KEY_PIECE = lazy_pattern(
 _NO_KEY = lazy_pattern(r"[A-Z]?[a-z]*|[A-Z]+|[+/=]+")
 """Word at which a private key without a last line ends: ``done``; not ``MIIEow``, a piece of base64."""
 _MOST_FIELDS = 40
-"""Largest number of pieces, such as names of JSON fields, before the continuation of a private key that began in an
-earlier text."""
+"""Largest number of pieces, such as names of JSON fields, before the rest of a private key begun in an earlier text."""
 _FAR_PIECE = lazy_pattern(r"(?=[^A-Z]*[A-Z])(?=[^a-z]*[a-z])(?=[^0-9]*[0-9]).{16}")
 """Beginning of the continuation of a private key that began in an earlier text: letters of both cases and digits; not
 ``text``, nor ``toolu_01…`` (base64 has no underscore)."""
@@ -309,8 +308,7 @@ class Secrets:
         return frozenset(pieces)
 
     def without(self, text: str) -> str:
-        """Return `text`, which may be cut from the conversation, with each piece of a secret replaced by
-        ``[secret]``."""
+        """Return `text`, which may be a part of the conversation, with pieces of secrets replaced by ``[secret]``."""
         if not self._values:
             return text
         parts, end = list[str](), 0
@@ -484,7 +482,7 @@ class _Redaction:
         parts: list[bytes] = []
         at = 0
         for first, last in sorted({(place["start_offset"], place["end_offset"]) for place in places}):
-            if first >= at:  # places may overlap: then the later one only extends the earlier one
+            if first >= at:  # if places overlap, the later one only extends the earlier one
                 parts += data[at:first], MARK.encode()
             rest = _REST.match(data, last)
             end = max(at, rest.end() if rest else last)
