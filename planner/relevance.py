@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import heappop, heappush
-from itertools import accumulate, chain, count, islice, repeat, zip_longest
+from itertools import accumulate, chain, compress, count, islice, repeat, zip_longest
 from math import exp, log1p
 from operator import sub
 from sys import intern
@@ -32,8 +32,9 @@ from planner.reading.lines import BlockText, Lines, Part, is_encoded, text_width
 
 WRITERS: Sequence[Part] = ("assistant", "call", "user")
 """Parts of a turn for which it is recorded that they contain a name, each by one bit of `Columns.writers`."""
-WORD, NUMBER = 1, 2
-"""Kinds of names in `Columns.kinds`: plain words, and whole numbers. Other names have the kind 0."""
+WORD, NUMBER, JOINED = 1, 2, 3
+"""Kinds of names in `Columns.kinds`: plain words, whole numbers, and names that may have several components, such as
+``src/a.py``. Other names have the kind 0."""
 MOST_SEEN = 4_096
 """Largest number of lines whose names are remembered while turns are read: nine of ten repeated lines are that near."""
 _BITS = {part: 1 << at for at, part in enumerate(WRITERS)}
@@ -43,15 +44,15 @@ _BITS = {part: 1 << at for at, part in enumerate(WRITERS)}
 class Names:
     """Names in the order of their places, each once, in one text: a list of texts takes four times the memory."""
 
-    text: str
+    text: str = "\n"
     """Each name after a line break, and one more line break."""
-    bounds: array[int]
+    bounds: array[int] = field(default_factory=lambda: array("I", [0]))
     """Index in `text` of the line break before each name, and of the last one."""
 
-    @classmethod
-    def of(cls, names: Collection[str]) -> Names:
-        """Return `names`, none of which is empty or has a line break, as one value."""
-        return cls("\n".join(("", *names, "")), array("I", accumulate((len(name) + 1 for name in names), initial=0)))
+    def extended(self, names: Collection[str]) -> Names:
+        """Return these names and further `names`, none of which is empty or has a line break."""
+        ends = accumulate((len(name) + 1 for name in names), initial=self.bounds[-1])
+        return Names(self.text + "\n".join([*names, ""]), self.bounds[:-1] + array("I", ends))
 
     def __len__(self) -> int:
         """Return the number of names."""
@@ -108,7 +109,7 @@ class Columns(NamedTuple):
     writers: array[int]
     """Parts of turns that have contained the name: one bit for each of `WRITERS`."""
     kinds: array[int]
-    """Kind of the name: `WORD`, `NUMBER`, or 0 for others."""
+    """Kind of the name: `WORD`, `NUMBER`, `JOINED`, or 0 for others."""
 
     def grown(self, kinds: array[int]) -> Columns:
         """Return a copy with new names of these `kinds`, not counted yet, at the end of each column."""
@@ -126,7 +127,7 @@ class Occurrences:
     rows: dict[str, Rows] = field(default_factory=dict)
     """Names in each line, by turn id. After a name such as ``src/a.py`` come its components, if they occur as names
     themselves."""
-    names: Names = field(default_factory=partial(Names.of, ()))
+    names: Names = field(default_factory=Names)
     parts: dict[int, Sequence[int]] = field(default_factory=dict)
     """Places of a name and of its components, by the place of the name. A component counts if it occurs as a name
     itself and is neither a word nor a number."""
@@ -153,10 +154,11 @@ class Occurrences:
         for turn in new:
             self.rows[turn.turn.id] = _read(turn, places, seen)
         del seen
-        self.names = Names.of(places)
-        kinds = array("B", map(kind_of, islice(places, known, None)))
+        new_names = [*islice(places, known, None)]
+        self.names = self.names.extended(new_names)
+        kinds = array("B", map(kind_of, new_names))
         gaining = {place for place in self._gain_parts(places, self.columns.kinds + kinds, known) if place < known}
-        del places  # frees the memory of all texts before the columns grow
+        del places, new_names  # frees the memory of all texts before the columns grow
         self.columns = self.columns.grown(kinds)
         for turn in earlier if gaining else ():
             if not gaining.isdisjoint(self.rows[turn.turn.id].places):
@@ -170,8 +172,9 @@ class Occurrences:
         """Record the components of the names for which a component is new: its place is `known` or more. Yield the
         places of these names. `places`: place of each name. `kinds`: kind of each name, by place. Words and numbers
         are no components, as `words_of` finds them anyway."""
-        for name in (name for name in places if not (name.isidentifier() or name.isdigit())):
-            found = [place for part in parts_of(name) if (place := places.get(part, -1)) >= 0 and not kinds[place]]
+        for name in compress(places, map(JOINED.__eq__, kinds)):
+            in_places = [place for part in parts_of(name) if (place := places.get(part, -1)) >= 0]
+            found = [place for place in in_places if kinds[place] not in (WORD, NUMBER)]
             if len(found) > 1 and max(found) >= known:
                 self.parts[found[0]] = array("I", found)
                 yield found[0]
@@ -229,7 +232,7 @@ def _read(turn: TurnEvidence, place_of: defaultdict[str, int], seen: dict[int, b
 
 def kind_of(name: str) -> int:
     """Return the kind of a name for `Columns.kinds`."""
-    return WORD if is_word(name) else NUMBER if name.isdigit() else 0
+    return WORD if is_word(name) else NUMBER if name.isdigit() else 0 if name.isidentifier() else JOINED
 
 
 def is_word(name: str) -> bool:

@@ -156,12 +156,17 @@ def effects_records(evidence: Evidence, shares: Iterable[float] = (1.0,)) -> lis
     several forms, so that the longest one that fits can be chosen: for each of `shares`, the text of each effect is cut
     to that share of its greatest length."""
     newest_effects = evidence.once(effects)[::-1]
-    waiting = [*open_calls(evidence), *unanswered_questions(evidence)]
-    pending = [PageStatement("PENDING", " ".join(text.split()), (turn_id,)) for turn_id, text in waiting]
+    pending = evidence.once(_pending)
     return [
         [*pending, *(PageStatement("EFFECTS", effect.text(share), (effect.turn_id,)) for effect in newest_effects)]
         for share in shares
     ]
+
+
+def _pending(evidence: Evidence) -> list[PageStatement]:
+    """Return the statements on pending calls and questions."""
+    waiting = [*open_calls(evidence), *unanswered_questions(evidence)]
+    return [PageStatement("PENDING", " ".join(text.split()), (turn_id,)) for turn_id, text in waiting]
 
 
 def latest_request(evidence: Evidence) -> RecordLine | None:
@@ -242,7 +247,7 @@ def open_tasks(evidence: Evidence) -> list[RecordLine]:
     """Return a statement on each open task in the agent's task lists: ``Fix the race (pending)``. Tasks that were
     abandoned are left out."""
     turns, lines = list(evidence.turns.values()), list[RecordLine]()
-    for task in chain.from_iterable(task_lists(evidence)):
+    for task in chain.from_iterable(evidence.once(task_lists)):
         if task.is_open and not _is_abandoned(turns, evidence.turns[task.turn_id].turn.number - 1):
             number = f"Task #{task.number}: " if task.number else ""
             lines.append(RecordLine(f"{number}{shortened(task.text)} ({task.status})", (task.turn_id,)))

@@ -452,7 +452,7 @@ def recent_files(tracker: HistoryTracker) -> list[RecentFile]:
 
 def open_lists(tracker: HistoryTracker) -> list[str]:
     """Return the agent's todo list and tasks as texts, each if it has open entries, to repeat them after a plan."""
-    task_lists_now = task_lists(tracker.analysis.evidence)
+    task_lists_now = tracker.analysis.evidence.once(task_lists)
     return [_shown_list(tasks) for tasks in task_lists_now if any(task.is_open for task in tasks)]
 
 
