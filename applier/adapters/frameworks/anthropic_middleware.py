@@ -1,7 +1,8 @@
 """Middleware for clients of the ``anthropic`` SDK: compacts the messages of each request through a session.
 
-The session learns model, system prompt, tools and thinking from every request. If the provider answers "prompt is too
-long", one shorter request is sent before the caller sees the error. Requests of other endpoints pass unchanged.
+The session stores one conversation and decides when to compact it, by the model, system prompt, tools and thinking of
+each request. If the provider answers "prompt is too long", one shorter request is sent before the caller sees the
+error. Requests of other endpoints pass unchanged.
 """
 
 from __future__ import annotations

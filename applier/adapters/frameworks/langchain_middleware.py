@@ -6,9 +6,10 @@
     agent = create_deep_agent(model, tools, middleware=[LangChainCompaction(ThreadSessions(open_session))])
     agent = create_react_agent(model, tools, pre_model_hook=pre_model_hook(session))
 
-The graph's own state keeps every message; messages that are not compacted stay the same objects. A thread is a
-conversation of LangGraph. A graph that serves several threads, or has subagents, passes `ThreadSessions`. A subagent is
-recognised by the namespace of LangGraph's checkpoints, which contains the task that it runs in.
+A session stores one conversation and decides when to compact it; a thread is LangGraph's name for a conversation. The
+graph's own state keeps every message; messages that are not compacted stay the same objects. A graph that serves
+several threads, or has subagents, passes `ThreadSessions`. A subagent is recognised by the namespace of LangGraph's
+checkpoints, which contains the task that it runs in.
 """
 
 from __future__ import annotations

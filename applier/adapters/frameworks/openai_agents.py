@@ -6,9 +6,10 @@
     agent = Agent("Coder", tools=[*mine, *CONTEXT_TOOLS])
     result = await Runner.run(agent, "Hello", session=SQLiteSession("run-7"), run_config=config)
 
-The SDK's own session keeps every item; items that are not compacted are sent unchanged. Agents that a run calls as
-tools have sessions of their own. Conversations stored on the server (`previous_response_id`, `conversation_id`) are not
-compacted, nor are items before a ``compaction`` item of the provider.
+A `Session` stores one conversation and decides when to compact it. The SDK's own session keeps every item; items that
+are not compacted are sent unchanged. Agents that a run calls as tools have a `Session` of their own. Conversations
+stored on the server (`previous_response_id`, `conversation_id`) are not compacted, nor are items before a
+``compaction`` item of the provider.
 """
 
 from __future__ import annotations

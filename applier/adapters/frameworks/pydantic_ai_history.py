@@ -4,10 +4,10 @@
 
     agent = Agent(model, capabilities=[CompactedHistory(session)])
 
-The run's own messages stay whole: ``all_messages()`` and ``new_messages()`` do not change. Messages that are not
-compacted stay the same objects. System prompts, changed instructions, discovered tools and parts of unknown kinds are
-never removed. A part is what pydantic-ai's messages consist of. An agent that serves several conversations passes a
-function that returns the session of a run: ``lambda ctx: sessions[ctx.deps.thread]``.
+A session stores one conversation and decides when to compact it. The run's own messages stay whole: ``all_messages()``
+does not change. Messages that are not compacted stay the same objects. System prompts, changed instructions, discovered
+tools and parts (pieces of a message) of unknown kinds are never removed. An agent that serves several conversations
+passes a function that returns the session of a run: ``lambda ctx: sessions[ctx.deps.thread]``.
 """
 
 from __future__ import annotations
