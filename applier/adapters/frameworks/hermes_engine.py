@@ -82,7 +82,7 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
         """Return `messages` compacted, with their originals stored. Return the same list if that saves nothing or
         fails. `focus_topic`: words for what the compaction is to keep."""
         try:
-            view = self._compacted(messages, focus_topic or "")
+            view = self._compact(messages, focus_topic or "")
         except Exception as error:  # noqa: BLE001 - the host's agent goes on whatever fails here
             logger.warning("the messages stay as they are: %s", type(error).__name__)
             view = None
@@ -120,23 +120,24 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
     def handle_tool_call(self, name: str, args: dict[str, Any], **kwargs: Any) -> str:
         """Answer the agent's call of one of these tools, as JSON: ``{"content": …}`` or ``{"error": …}``."""
         try:
-            session = self._opened()
-            _through(session.prepare, kwargs.get("messages") or [])
+            session = self._open_session()
+            _apply_to_plain(session.prepare, kwargs.get("messages") or [])
             answer = answer_call(session, name, args)
         except CompactorError as error:
             return json.dumps({"error": str(error)})
         return json.dumps({"content": answer if isinstance(answer, str) else readable_text(answer)}, ensure_ascii=False)
 
-    def _compacted(self, messages: Sequence[dict[str, Any]], focus: str) -> list[dict[str, Any]] | None:
-        session = self._opened()
+    def _compact(self, messages: Sequence[dict[str, Any]], focus: str) -> list[dict[str, Any]] | None:
+        """Return Hermes' `messages` compacted; None if nothing was saved."""
+        session = self._open_session()
 
         def compact(plain: list[Message]) -> list[Message] | None:
             compaction = session.compact(plain, focus)
             return compaction.messages if compaction.applied else None
 
-        return _through(compact, messages)
+        return _apply_to_plain(compact, messages)
 
-    def _opened(self) -> Session:
+    def _open_session(self) -> Session:
         if self._session is None:
             window = {"window_tokens": self.context_length} if self.context_length else {}
             # the session compacts only when Hermes asks, never by itself in `prepare`
@@ -150,7 +151,7 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
         self._session = None
 
 
-def _through(act: Any, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
+def _apply_to_plain(act: Any, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
     """Return what `act` makes of Hermes' `messages`, as `apply_to_plain` does. System messages in front stay."""
     lead = leading_system(messages)
     groups = grouped(messages[lead:], lambda message: message["role"] == "tool")

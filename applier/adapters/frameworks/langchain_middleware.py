@@ -204,27 +204,27 @@ class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Call) -> ModelResponse[Any]:
         """Make one call of the model with compacted messages."""
-        session, request = self._opened(request)
+        session, request = self._session_and_request(request)
         if session is None:
             return handler(request)
         try:
-            return _observed(session, handler(_prepared(session, request)))
+            return _reported(session, handler(_compacted(session, request)))
         except ContextOverflowError as error:
             shorter = _shorter(session, request, error)
-        return _observed(session, handler(shorter))
+        return _reported(session, handler(shorter))
 
     async def awrap_model_call(self, request: ModelRequest[Any], handler: AsyncCall) -> ModelResponse[Any]:
         """Do the same as `wrap_model_call` for an asynchronous agent; the session works in a thread."""
-        session, request = self._opened(request)
+        session, request = self._session_and_request(request)
         if session is None:
             return await handler(request)
         try:
-            return _observed(session, await handler(await anyio.to_thread.run_sync(_prepared, session, request)))
+            return _reported(session, await handler(await anyio.to_thread.run_sync(_compacted, session, request)))
         except ContextOverflowError as error:
             shorter = await anyio.to_thread.run_sync(_shorter, session, request, error)
-        return _observed(session, await handler(shorter))
+        return _reported(session, await handler(shorter))
 
-    def _opened(self, request: ModelRequest[Any]) -> tuple[Session | None, ModelRequest[Any]]:
+    def _session_and_request(self, request: ModelRequest[Any]) -> tuple[Session | None, ModelRequest[Any]]:
         """Return the session that compacts the conversation of `request`, if any, and the request with the tools that
         the model may call: without `context_tools` if there is no session, or if the agent has no other tools."""
         session = self._session_of(request)
@@ -243,13 +243,13 @@ def pre_model_hook(session: Session | SessionOf[Any]) -> Callable[[Any], dict[st
     def prepared(state: Any) -> dict[str, list[AnyMessage]]:
         """Return the messages of the graph's `state`, compacted by its session if it has one."""
         chosen, messages = session_of(state), state["messages"]
-        return {"llm_input_messages": (chosen and _through(chosen.prepare, messages)) or messages}
+        return {"llm_input_messages": (chosen and _apply_to_plain(chosen.prepare, messages)) or messages}
 
     return prepared
 
 
-def _prepared(session: Session, request: ModelRequest[Any]) -> ModelRequest[Any]:
-    """Return `request` with the messages that the session prepared, after passing it the request's model and tools."""
+def _compacted(session: Session, request: ModelRequest[Any]) -> ModelRequest[Any]:
+    """Return `request` with its messages compacted by `session`, which first gets the request's model and tools."""
     system, settings, model = request.system_message, dict(request.model_settings or {}), request.model
     thinking = settings.get("thinking") or getattr(model, "thinking", None)
     body = {
@@ -260,12 +260,12 @@ def _prepared(session: Session, request: ModelRequest[Any]) -> ModelRequest[Any]
         "max_tokens": settings.get("max_tokens") or getattr(model, "max_tokens", None),
     }
     session.set_request(**fields_of_body(body))
-    return request.override(messages=_through(session.prepare, request.messages) or request.messages)
+    return request.override(messages=_apply_to_plain(session.prepare, request.messages) or request.messages)
 
 
 def _shorter(session: Session, request: ModelRequest[Any], error: Exception) -> ModelRequest[Any]:
     """Return a shorter request after the provider's `error` about the length; raise `error` if there is none."""
-    shorter = _through(lambda plain: session.recover(plain, error), request.messages)
+    shorter = _apply_to_plain(lambda plain: session.recover(plain, error), request.messages)
     if shorter is None:
         raise error
     return request.override(messages=shorter)
@@ -278,7 +278,7 @@ def _tool(tool: Any) -> Mapping[str, Any]:
     return {"name": function["name"], "description": function.get("description", ""), "input_schema": function}
 
 
-def _observed(session: Session, response: ModelResponse[Any]) -> ModelResponse[Any]:
+def _reported(session: Session, response: ModelResponse[Any]) -> ModelResponse[Any]:
     """Report the provider's token count in `response` to the session, and return `response`."""
     for message in response.result:
         if isinstance(message, AIMessage) and message.usage_metadata:
@@ -286,7 +286,7 @@ def _observed(session: Session, response: ModelResponse[Any]) -> ModelResponse[A
     return response
 
 
-def _through(
+def _apply_to_plain(
     act: Callable[[list[Message]], list[Message] | None], messages: Sequence[AnyMessage]
 ) -> list[AnyMessage] | None:
     """Return what `act` makes of LangChain's `messages`, as `apply_to_plain` does. System messages in front stay

@@ -88,7 +88,7 @@ class CompactedHistory(AbstractCapability[Any]):
         if session is None:
             return request_context
         _describe(session, request_context)
-        view = await anyio.to_thread.run_sync(_through, session.prepare, self._uncompacted)
+        view = await anyio.to_thread.run_sync(_apply_to_plain, session.prepare, self._uncompacted)
         return request_context if view is None else replace(request_context, messages=view)
 
     async def on_model_request_error(
@@ -98,12 +98,12 @@ class CompactedHistory(AbstractCapability[Any]):
         session = self._session_of(ctx) if request_context.attempt < _TRIES else None
         if session is not None:
             recover = partial(session.recover, error=error)
-            if await anyio.to_thread.run_sync(_through, recover, self._uncompacted) is not None:
+            if await anyio.to_thread.run_sync(_apply_to_plain, recover, self._uncompacted) is not None:
                 raise RetryModelRequest from error
         raise error
 
 
-def _through(
+def _apply_to_plain(
     act: Callable[[list[Message]], list[Message] | None], messages: Sequence[ModelMessage]
 ) -> list[ModelMessage] | None:
     """Return what `act` makes of pydantic-ai's `messages`, as `apply_to_plain` does; None also if nothing changed.
