@@ -106,8 +106,7 @@ class Visible:
         return next((one for one in conversations if one.session in self._sessions), conversations[0])
 
     def _newest_first(self) -> list[VisibleConversation]:
-        """Return the conversations that may be read, the last compacted first; raise ReferenceNotFound if there is
-        none."""
+        """Return the conversations that may be read, the last compacted first, or raise ReferenceNotFound."""
         conversations = self.conversations()
         if not conversations:
             has_selection = self._sessions or self._history

@@ -121,8 +121,7 @@ def size(text: str) -> float:
 
 
 def _measure(text: str, example: str, units: Mapping[str, float]) -> float:
-    """Return the number in `text` times the value of its unit in `units`. `example`: the expected form, for the
-    error."""
+    """Return the number in `text` times the value of its unit in `units`. `example`: expected form, for the error."""
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?([A-Za-z]{1,2})", text.strip())
     unit = units.get(match[2].lower()) if match else None
     if match is None or unit is None or not float(match[1]):
@@ -152,8 +151,7 @@ def output_option(text: str | None = None, *, required: bool = False, allow_dash
 
 
 def import_extra(module: str, extra: str) -> Any:
-    """Import `module` of this project; if a package of the extra `extra` is missing, raise an error on how to install
-    it."""
+    """Import `module` of this project; if a package of `extra` is missing, raise an error with the remedy."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -96,8 +96,7 @@ def print_table(
 
 
 def print_sections(console: Console, sections: Iterable[Section], *, whole: bool) -> None:
-    """Print the sections of a plan's review. Prose is wrapped; other lines are cut to the console's width unless
-    `whole`."""
+    """Print the sections of a review: prose is wrapped, other lines are cut to the screen's width unless `whole`."""
     for number, section in enumerate(sections):
         if number:
             console.print("")

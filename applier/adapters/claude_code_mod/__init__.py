@@ -163,8 +163,7 @@ class CodexHookCall(_Call):
 
 
 def conversation_id(call: _Call) -> str:
-    """Return the id under which a conversation is stored: the client's session id, with a subagent's digest after
-    it."""
+    """Return the id of a conversation in the store: the client's session id, for a subagent with a digest added."""
     if not call.agent_id:
         return call.session_id
     return f"{call.session_id}.{_digest(call.agent_id)}"

@@ -56,8 +56,7 @@ class RowTranscript:
 
     messages: list[Message]
     handles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Handles of rows by their content as JSON: rows of the assistant, and rows of the user with an image or
-    document."""
+    """Handles of rows by their content as JSON: the assistant's rows, and the user's with images or documents."""
     firsts: Sequence[str] = ()
     """Handle of the first row of each message."""
 

@@ -26,8 +26,7 @@ logger = logging.getLogger("applier.session")
 R = TypeVar("R")
 T = TypeVar("T")
 SessionOf = Callable[[R], "Session | None"]
-"""Function that takes a framework's request and returns the session that compacts its conversation; None to compact
-nothing."""
+"""Function that takes a framework's request and returns the session that compacts its conversation, or None."""
 OPEN_SESSIONS = 200
 """Largest number of sessions in memory, where each keeps its whole history."""
 
@@ -102,8 +101,7 @@ class RunConversations:
         self._conversations, self._lock = [RunConversation(session)], threading.Lock()
 
     def find(self, messages: Sequence[Message]) -> RunConversation:
-        """Return the conversation that `messages` continue (the longest, if several), or a new one, and note
-        `messages`."""
+        """Return the conversation that `messages` continue (the longest, if several), or a new one."""
         digests = map(message_digest, messages)
         # item N is the digest of the first N messages
         prefixes = ["", *accumulate(digests, lambda before, new: sha256(f"{before}{new}".encode()).hexdigest())]
@@ -170,7 +168,7 @@ def apply_to_plain(
     from_plain: Callable[[Message], T],
     split: Callable[[T], Iterable[T]] = lambda message: (message,),
 ) -> list[T] | None:
-    """Convert a framework's `messages` to Anthropic's form, call `act` with them, and convert its result back.
+    """Let `act`, a method of a session, work on a framework's `messages`: convert them to Anthropic's form and back.
 
     A message that `act` leaves unchanged stays the same object. `split` divides a message into pieces that are
     compacted independently. Return None if `act` returns None, and after any error, so that the caller sends
@@ -188,8 +186,7 @@ def apply_to_plain(
 
 
 def _joined(view: Sequence[T], messages: Sequence[T], pieces: Sequence[Sequence[T]]) -> list[T]:
-    """Return `view` with each message of `messages` in place of its `pieces`, wherever all of them follow each
-    other."""
+    """Return `view` with the whole message in place of its `pieces`, wherever all of them follow each other."""
     by_first = {id(group[0]): (group, message) for group, message in zip(pieces, messages, strict=True)}
     joined, at = list[T](), 0
     while at < len(view):

@@ -94,8 +94,7 @@ class ThreadSessions:
     """
 
     def __init__(self, open_session: Callable[[str], Session | None], limit: int = OPEN_SESSIONS) -> None:
-        """Open sessions by `open_session`, a function of a name (else SettingsError); at most `limit` are open at
-        once."""
+        """Open sessions by the function `open_session`, which takes a name; at most `limit` are open at once."""
         self._sessions, self._limit, self._lock = OpenSessions(open_session, limit), limit, threading.Lock()
         self._agents: dict[_Place, _Agent] = {}
         """Agents by the place where they ran last, the one unused for longest first."""

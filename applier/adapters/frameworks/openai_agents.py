@@ -140,8 +140,7 @@ class _Call:
         return event
 
     def observe(self, output: Sequence[Any], usage: Any) -> None:
-        """Report the provider's token count to the session, and note the ids of the tool calls in the items
-        `output`."""
+        """Report the token count to the session, and note the ids of the tool calls in the items `output`."""
         if self._conversation is not None:
             call_ids = (item.call_id for item in output if getattr(item, "type", "") == "function_call")
             self._conversation.call_ids = frozenset(call_ids)

@@ -54,8 +54,7 @@ class AnswerKey(NamedTuple):
 
 
 class _AnswerDigests(NamedTuple):
-    """Two digests that identify an answer in a list of messages, without thinking, which clients may leave out
-    later."""
+    """Two digests that identify an answer in a list of messages. Thinking is left out, as clients may remove it."""
 
     whole: str
     """Digest of all messages up to the answer."""
@@ -97,8 +96,7 @@ class Conversation:
         self.replaced_digests, self.sent = (list(map(message_digest, messages)) if sent else []), sent
 
     def as_sent(self, messages: Sequence[Any]) -> list[Any]:
-        """Return `messages` with the list that was last sent in place of the messages that it replaced, if they begin
-        so."""
+        """Return `messages`, if they begin as before, with the list that was last sent in place of this beginning."""
         count = len(self.replaced_digests)
         is_same = list(map(message_digest, messages[:count])) == self.replaced_digests
         return [*self.sent, *messages[count:]] if count and is_same else list(messages)
@@ -211,8 +209,7 @@ class Conversations:
     def find_open(
         self, messages: Sequence[Any], body: Mapping[str, Any], headers: Mapping[str, str]
     ) -> Conversation | None:
-        """Return the open conversation that a request's `messages` continue, or None, without opening or changing
-        one."""
+        """Return the open conversation that `messages` continue, or None, without opening or changing one."""
         answers = list(_answers(messages))
         with self._lock:
             key = self._find(self.scope(body, headers), answers) if answers else None

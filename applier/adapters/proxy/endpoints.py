@@ -98,8 +98,8 @@ class Endpoints:
         return PlainTextResponse(f"ok, but nothing is compacted: {problem}\n" if problem else "ok\n")
 
     async def ready(self, _request: Request) -> Response:
-        """Answer whether store and providers can be reached: ``{"ready": true, "store": "ok", …}``; status 503 if
-        not."""
+        """Answer whether store and providers can be reached, with status 503 if not: ``{"ready": true, "store":
+        "ok"}``."""
         async with self._check_lock:
             if time.monotonic() - self._checked_at >= _REPEAT_SECONDS:
                 self._parts, self._checked_at = await self._check_parts(), time.monotonic()

@@ -106,8 +106,7 @@ class _SpentKey(NamedTuple):
 
 
 class People:
-    """People of a team with tokens and daily quotas: finds a token's owner, and counts what each spends.
-    Thread-safe."""
+    """People of a team with tokens and quotas: finds a token's owner, and counts what each spends. Thread-safe."""
 
     def __init__(
         self, store: SessionStore, limit_of: Callable[[str], LimitTable], now: Callable[[], float] = time.time

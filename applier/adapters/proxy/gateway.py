@@ -242,8 +242,7 @@ class Gateway:
         return None
 
     def observe(self, proxied: ProxiedRequest, answer: bytes, *, is_stream: bool) -> None:
-        """Report the provider's `answer`, a stream of events if `is_stream`, to the session; count and charge its
-        tokens."""
+        """Report the provider's `answer` (a stream of events if `is_stream`) to the session, and count its tokens."""
         conversation, read = proxied.conversation, read_answer(proxied.wire, answer, is_stream=is_stream)
         for part in read.parts:
             with self._errors_logged():

@@ -110,8 +110,7 @@ def _may_be_from_proxy(item: Any) -> bool:
 
 
 def _record_of(item: Data, record_of: Callable[[str], Data | None]) -> Data | None:
-    """Return the record in the compaction item `item`, or, if it is an answer in words, that of their digest, if
-    any."""
+    """Return the record in the compaction item `item`; for an answer in words, the record under its digest."""
     if _is_from_proxy(item):
         return _unpacked(item["encrypted_content"])
     return record_of(_digest(readable_text(item["content"]).partition("\n")[2]))

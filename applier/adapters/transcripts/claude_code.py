@@ -56,20 +56,20 @@ class _ClaudeCode:
         errors = [line.number for line in lines if line.is_api_error]
         attached_again = [line.number for line in lines if line.is_attached_again]
         empty: list[int] = []
-        views: list[int] = []
+        summaries: list[int] = []
         has_originals = False
         for line in lines:
             if line.is_boundary:
                 assembly.begin_part(line.number, _unchanged_lines(line, lines))
                 has_originals = bool(assembly.pieces)
             elif line.is_summary and has_originals and part is None:
-                views.append(line.number)
+                summaries.append(line.number)
             elif line.has_content and not line.is_api_error and not line.is_attached_again and not _add(assembly, line):
                 empty.append(line.number)
         assembly.warn(errors, "errors of the API, not words of the model; left out")
         assembly.warn(empty, "attachments without text; left out")
         assembly.warn(attached_again, "attachments that the client sends again by itself; left out")
-        assembly.warn(views, "summaries of what is read as it was; left out")
+        assembly.warn(summaries, "summaries of what is read as it was; left out")
         log = dict(document.lines)
         return assembly.finish(self, {line.number: log[line.number] for line in lines}, part=part)
 

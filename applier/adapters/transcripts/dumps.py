@@ -177,8 +177,7 @@ def _messages(holder: Data, role: str, *keys: str) -> list[Any]:
 
 
 def _runs(value: Any) -> list[EntryList]:
-    """Return the conversation of each run in a file of LangSmith: its inputs, then those outputs that do not repeat
-    them."""
+    """Return the conversation of each run in a file of LangSmith: its inputs, then its outputs without repetition."""
     runs: list[EntryList] = []
     for run in (run for run in objects_in(value) if "run_type" in run):
         inputs, outputs = (run.get(side) or {} for side in ("inputs", "outputs"))
@@ -293,8 +292,7 @@ def _openhands_event(entry: Data) -> EntryContent:
 
 
 def _opencode(entry: Data) -> EntryContent:
-    """Yield the content of an OpenCode message: for each answer of the model in it, texts and tool calls, then
-    results."""
+    """Yield the content of an OpenCode message: for each step of the model, texts and tool calls, then results."""
     role, results = entry["info"]["role"], list[Block]()
     for part in [*entry["parts"], {"type": "step-start"}]:
         kind, state = part["type"], part.get("state") or {}

@@ -256,8 +256,7 @@ def paired(
 
 
 class _Entries(Pairing):
-    """Builder of a conversation that gives each tool call a valid and unique id, as files may repeat ids or lack
-    them."""
+    """Builder of a conversation that gives each tool call a valid and unique id, which files may lack."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -353,8 +352,7 @@ def _medium(part: Data, kind: str) -> Block:
 
 
 def call_block(key: Any, name: Any, arguments: Any) -> Block:
-    """Return the ``tool_use`` block for a call with the id `key` (or None) and `arguments` as an object or JSON
-    text."""
+    """Return a ``tool_use`` block. `key`: id of the call, or None; `arguments`: an object, or its JSON text."""
     value = arguments_as_object(arguments) if isinstance(arguments, str) else arguments or {}
     return {"type": "tool_use", "id": key, "name": str(name), "input": value}
 
@@ -388,8 +386,7 @@ def list_finder(is_entry: Callable[[Data], bool], *keys: str) -> Callable[[Any],
 
 
 def with_system(holder: Data) -> Data:
-    """Return the object around a list of entries with its system prompt, whatever its key, as blocks under
-    ``system``."""
+    """Return the object around a list of entries with its system prompt, whatever its key, under ``system``."""
     keys = ("system", "instructions", "systemInstruction", "system_instruction")
     system = next((holder[key] for key in keys if holder.get(key)), None)
     parts = system.get("parts", system) if isinstance(system, dict) else system

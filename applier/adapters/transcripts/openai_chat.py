@@ -45,8 +45,7 @@ class _Converter:
     """Function that converts back; returns None for what OpenAI's form cannot express (thinking)."""
 
     def to_anthropic(self, original: Data) -> Data:
-        """Return `original` in Anthropic's form, with the data that restores it; the same object if both forms are
-        equal."""
+        """Return `original` in Anthropic's form, with the data that restores it; unchanged if both forms are equal."""
         converted = self.convert(original)
         plain = self.revert(converted) or {}
         if converted == original == plain:
@@ -119,8 +118,7 @@ def plain_entry(entry: Any) -> Any:
 
 
 def _converted(entry: object, place: str) -> Message | Block:
-    """Return OpenAI's message as an Anthropic message, a tool's as a ``tool_result`` block. Errors begin with
-    `place`."""
+    """Return OpenAI's message in Anthropic's form, a tool's as a ``tool_result`` block. Errors begin with `place`."""
     message = plain_entry(entry)
     if not isinstance(message, dict):
         raise TranscriptError(f"{place}: expected a message as a dict, found {type(entry).__name__}")

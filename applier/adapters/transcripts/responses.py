@@ -117,8 +117,7 @@ def _script_call(script: str) -> tuple[str, dict[str, Any]] | None:
 
 
 def _result(item: Item) -> Block:
-    """Return the tool result in `item` as a block. Its exit codes become text; ``is_error`` marks a reported
-    failure."""
+    """Return the tool result in `item` as a block, with exit codes as text, and ``is_error`` for a failure."""
     output = item.output
     failed = isinstance(output, dict) and output.get("success") is False
     failed = failed or (item.model_extra or {}).get("status") == "failed"
@@ -203,8 +202,7 @@ def _shell_text(chunk: dict[str, Any]) -> str:
 
 Data = dict[str, Any]
 VIEW = "compactor_view"
-"""Type of the proxy's own item, which it never sends: it contains the Anthropic messages of a compacted
-conversation."""
+"""Type of the proxy's own item, which is never sent: it contains the messages of a compacted conversation."""
 _SERVER_CALLS = frozenset(
     {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"}
 )
@@ -411,8 +409,7 @@ def _function_item(block: Block) -> Data:
 
 
 def _common_tail(old: Sequence[Message], new: Sequence[Message]) -> int:
-    """Count the messages at the end that both lists share; edited ones with the same tool calls or results count
-    too."""
+    """Count the messages at the end that both lists share, edited ones with the same calls or results included."""
     count = 0
     for before, after in zip(reversed(old), reversed(new), strict=False):
         is_same = before == after or (

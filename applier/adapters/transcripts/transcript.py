@@ -407,8 +407,7 @@ class Origins:
     """
 
     def __init__(self, messages: Sequence[Message], like: Transcript, session_id: str) -> None:
-        """Index the log of the transcript `like`. An empty `session_id` is derived from `messages`, which will be
-        written."""
+        """Index the log of the transcript `like`. An empty `session_id` is derived from the `messages` to write."""
         content = "".join(map(message_digest, messages))
         self.session_id = session_id or str(uuid5(NAMESPACE_URL, f"compactor:{like.source['path']}:{content}"))
         self.log: Mapping[int, LogLine] = like.source["log"]

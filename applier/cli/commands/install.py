@@ -174,8 +174,7 @@ def status_command(client: str, as_json: bool) -> int:
 
 
 def _run_client(client: str, folder: Path, commands: Sequence[str]) -> None:
-    """Run `commands` by which the client adds or removes the plugin. `status` reports failures; here they are
-    ignored."""
+    """Run `commands` by which the client adds or removes the plugin; only `status` reports failures."""
     path = program_file(CLIENTS[client].command)
     for command in commands if path else ():
         _run([path, *(word.format(folder=folder) for word in command.split())])

@@ -371,8 +371,7 @@ def _exam_views(
 
 
 def _print_exams(views: Sequence[ExamView], *, lost: bool, as_json: bool) -> None:
-    """Print the mean exam scores of compacted transcripts (`views`), if `lost` with the questions that each cannot
-    answer."""
+    """Print the mean exam scores of compacted transcripts (`views`); if `lost`, also the failed questions."""
     means = exam_means([(view, view.scores) for view in views])
     if as_json:
         rows = [_names(view) | {"sha": view.sha, "lost": [question.number for question in view.lost]} for view in views]

@@ -303,8 +303,7 @@ def _with_store(answer: Callable[[Any, Store, str], object]) -> Callable[[Any, s
 
 
 def _remember(call: Any, _project: str) -> object:
-    """Answer the hook that Codex calls after its own compaction. An error becomes a message, as Codex goes on
-    anyway."""
+    """Answer the hook that Codex calls after its own compaction. An error becomes a message: Codex goes on."""
     try:
         with open_store() as store:
             return mod.remember(call, lambda path: read_file(Path(path)).messages, store, time.time())
