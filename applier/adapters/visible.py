@@ -195,6 +195,6 @@ class Visible:
         return list(dict.fromkeys([*self._sessions, *self._sessions_with(_BELOW)])) if self._sessions else []
 
     def _sessions_with(self, end: str) -> list[str]:
-        """Return the ids in the store that are an allowed session's id with an end of the pattern `end`."""
+        """Return the session ids in the store that consist of the id of an allowed session and the pattern `end`."""
         whole = re.compile(f"(?:{'|'.join(map(re.escape, self._sessions))}){end}")
         return [name for event in self.store.events() if whole.fullmatch(name := event.get("session", ""))]

@@ -138,7 +138,7 @@ def wrapped_client(command: Sequence[str], environment: Mapping[str, str]) -> Wr
 
 
 def _version_1(url: str) -> str | None:
-    """Return `url` if it ends in ``/v1``, as the proxy needs; an empty text for another URL; None if there is none."""
+    """Return `url` if it ends in ``/v1``, as the proxy needs; an empty text for another URL; None if `url` is empty."""
     if not url:
         return None
     return url if url.rstrip("/").endswith("/v1") else ""

@@ -166,8 +166,8 @@ class _Media:
         self.results: dict[str, list[Block]] = {}
         """Contents of tool results with media, by the id of the call."""
         self._typed: dict[str, list[list[Block]]] = {}
-        """Blocks to put in place of a row of the user, by the row's text: for each message with this text and media, a
-        list of the text's blocks and of all media, in their order."""
+        """Content of the user's messages with images or documents, by each text in them: for each such message a list
+        with the blocks of this text and all its images and documents, in their order."""
         for message in api:
             content = [block for block in _list(message.get("content")) if isinstance(block, dict)]
             for block in content:
@@ -177,7 +177,7 @@ class _Media:
             if message.get("role") == "user" and any(map(_is_medium, content)):
                 self._add_typed(content)
         self._used: set[int] = set()
-        """Identities of the media that `sent_with` already returned."""
+        """Object identities (``id()``) of the images and documents that `sent_with` has returned so far."""
 
     def _add_typed(self, content: Sequence[Block]) -> None:
         """Store a user's message with images or documents under each of its texts, by which `sent_with` finds it."""

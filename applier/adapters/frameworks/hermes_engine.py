@@ -152,7 +152,8 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
 
 
 def _apply_to_plain(act: Any, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
-    """Return what `act` makes of Hermes' `messages`, as `apply_to_plain` does. System messages in front stay."""
+    """Let `act`, a method of a session, work on Hermes' `messages`, as `apply_to_plain` does. System messages in front
+    stay unchanged."""
     lead = leading_system(messages)
     groups = grouped(messages[lead:], lambda message: message["role"] == "tool")
     view = apply_to_plain(

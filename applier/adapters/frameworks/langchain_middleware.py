@@ -288,8 +288,8 @@ def _reported(session: Session, response: ModelResponse[Any]) -> ModelResponse[A
 def _apply_to_plain(
     act: Callable[[list[Message]], list[Message] | None], messages: Sequence[AnyMessage]
 ) -> list[AnyMessage] | None:
-    """Return what `act` makes of LangChain's `messages`, as `apply_to_plain` does. System messages in front stay
-    unchanged; later ones are part of the conversation."""
+    """Let `act`, a method of a session, work on LangChain's `messages`, as `apply_to_plain` does. System messages in
+    front stay unchanged; later ones are part of the conversation."""
     lead = next((at for at, message in enumerate(messages) if not isinstance(message, SystemMessage)), len(messages))
     # consecutive results answer parallel calls, and the API demands them in one message
     groups = grouped(messages[lead:], lambda message: isinstance(message, ToolMessage))

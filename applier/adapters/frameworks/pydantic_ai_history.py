@@ -106,8 +106,8 @@ class CompactedHistory(AbstractCapability[Any]):
 def _apply_to_plain(
     act: Callable[[list[Message]], list[Message] | None], messages: Sequence[ModelMessage]
 ) -> list[ModelMessage] | None:
-    """Return what `act` makes of pydantic-ai's `messages`, as `apply_to_plain` does; None also if nothing changed.
-    System prompts, and messages without content for the model, are not passed to `act`."""
+    """Let `act`, a method of a session, work on pydantic-ai's `messages`, as `apply_to_plain` does; return None also if
+    nothing changed. System prompts, and messages without content for the model, are not passed to `act`."""
     sent = [message for message in messages if any(map(_is_in_conversation, message.parts))]
     parts = cache(lambda: {to_json(block): part for message in sent for block, part in _pairs_of(message)})
     view = apply_to_plain(act, sent, _plain_of, lambda message: _rebuilt(message, parts()), split=_pieces)

@@ -50,7 +50,7 @@ class AnswerKey(NamedTuple):
     scope: str
     """Text that separates clients: the result of `Conversations.scope`."""
     digest: str
-    """Digest of the answer."""
+    """Digest of the newest answer in the conversation."""
 
 
 class _AnswerDigests(NamedTuple):

@@ -344,6 +344,6 @@ def _without_thread(proxied: ProxiedRequest) -> ProxiedRequest:
 
 
 def _record_name(scope: str, words_digest: str) -> str:
-    """Return the name under which the store has the record of a compaction that was answered in words. `scope`: a
+    """Return the name under which the store has the record of a compaction that was answered by a text. `scope`: a
     digest that separates clients (see `Conversations.scope`)."""
     return f"answer:{scope}:{words_digest}"

@@ -1,9 +1,9 @@
 """Answers requests of OpenAI's Responses API for a compaction, and asks the provider of such requests for plans.
 
 A client asks for a compaction in one of three ways. Codex with OpenAI adds a last item ``compaction_trigger`` and gets
-one item whose content it cannot read. Codex with other providers asks in words and gets words. Other clients use an
+one item whose content it cannot read. Codex with other providers asks by a text and gets a text. Other clients use an
 endpoint. The proxy's item contains a record with the compacted messages (the view), by which any proxy can replace the
-item in later requests. For an answer in words the store has the record, under a digest of the words.
+item in later requests. For an answer by a text the store has the record, under a digest of the text.
 
 The planner uses the credentials of the conversation's requests. Its question follows the conversation's items while
 the provider has them cached; otherwise it contains cards, short descriptions of the turns. A ChatGPT login allows only
@@ -36,15 +36,15 @@ from planner.proposal import PlanRequest, Proposal
 from planner.reading.messages import Message, blocks, readable_text, to_json
 
 CompactionAsk = Literal["", "trigger", "words", "window"]
-"""Way in which a request asks for a compaction: not at all, by an item, in words, or by the path of its endpoint."""
+"""Way in which a request asks for a compaction: not at all, by an item, by a text, or by the path of its endpoint."""
 Data = dict[str, Any]
 _TRIGGER, _ITEM = "compaction_trigger", "compaction"
 _CONTENT_START = "compactor.1."
 """Beginning of the content of the proxy's own items; items of a provider begin differently."""
 _ASK_IN_WORDS = "You are performing a CONTEXT CHECKPOINT COMPACTION."
-"""Beginning of Codex's request in words (0.169). Any other wording is answered by the model."""
+"""Beginning of the text by which Codex (0.169) asks for a compaction. Any other text is answered by the model."""
 _ANSWER_INTRODUCTION = "Another language model started to solve this problem"
-"""Beginning of the line by which Codex introduces an earlier answer in words when it sends it again."""
+"""Beginning of the line that Codex puts before an earlier answer by a text, when it sends this text again."""
 _RECORD = {"messages": list, "users": list, "by": str}
 """Fields of the record of a compaction, with their types: the compacted messages (the view), digests of the user's
 texts before the compaction, and the digest of the conversation."""
@@ -75,7 +75,7 @@ def with_view(body: Data, record_of: Callable[[str], Data | None]) -> Data:
     in an item of the type `VIEW`. Earlier items that these messages cover are left out. If `body` contains no
     compaction by the proxy, return the same object.
 
-    `record_of` takes the digest of an answer in words, and returns the record of its compaction, or None.
+    `record_of` takes the digest of an answer's text, and returns the record of its compaction, or None.
     """
     items = _items(body)
     at = next((at for at in reversed(range(len(items))) if _may_be_from_proxy(items[at])), -1)
@@ -104,13 +104,13 @@ def _is_from_proxy(item: Any) -> bool:
 
 
 def _may_be_from_proxy(item: Any) -> bool:
-    """Return True for a compaction item of a proxy, and for a message that may repeat a proxy's answer in words."""
+    """Return True for a compaction item of a proxy, and for a message that may repeat the text of a proxy's answer."""
     is_users = isinstance(item, dict) and item.get("role") == "user"
     return _is_from_proxy(item) or (is_users and readable_text(item.get("content")).startswith(_ANSWER_INTRODUCTION))
 
 
 def _record_of(item: Data, record_of: Callable[[str], Data | None]) -> Data | None:
-    """Return the record in the compaction item `item`; for an answer in words, the record under its digest."""
+    """Return the record in the compaction item `item`; for an answer by a text, the record under its digest."""
     if _is_from_proxy(item):
         return _unpacked(item["encrypted_content"])
     return record_of(_digest(readable_text(item["content"]).partition("\n")[2]))
@@ -165,7 +165,7 @@ class Reply(NamedTuple):
     content: bytes
     media_type: str
     words_digest: str
-    """Digest of an answer in words, by which its record is stored; meaningless for an answer in another form."""
+    """Digest of an answer by a text, under which its record is stored; meaningless for an answer in another form."""
 
 
 def reply(ask: CompactionAsk, body: Data, record: Data, number: str) -> Reply:

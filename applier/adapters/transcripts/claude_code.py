@@ -152,7 +152,7 @@ class _LogLine(BaseModel):
     rendered: list[Any] | None = None
     """Messages in which Claude Code sent an attachment to the model; logged from version 2.1.330 on."""
     content: Any = None
-    """Content of a system line."""
+    """Content of a line of the type ``system``."""
 
     @property
     def is_subagents(self) -> bool:

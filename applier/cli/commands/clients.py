@@ -159,7 +159,7 @@ def _report(proxy: ProxyServer, client: str) -> dict[str, Any]:
 
 
 def _session_data(session: Session, *, with_receipt: bool) -> dict[str, Any]:
-    """Return id, key and sizes of a conversation; `with_receipt`: and what its last compaction kept and removed."""
+    """Return id, key and sizes of a conversation, and, `with_receipt`, what its last compaction kept and removed."""
     state, receipt = session.state, ""
     with suppress(CompactorError):  # no receipt without messages, as for a plan of an earlier run
         receipt = in_sight(session.plan) if with_receipt and session.plan else ""
