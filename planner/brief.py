@@ -200,12 +200,12 @@ def _checked(written: PageStatement, evidence: Evidence, users_words: str) -> Ch
     quotation, all its quotation marks are removed. `users_words`: all that the user wrote."""
     findings: list[Finding] = []
     sound = _settled(replace(written, text=evidence.shown(written.text)), evidence, users_words, findings)
-    whole = partial(_with_whole_sentences, users_words=users_words, evidence=evidence)
+    with_whole_sentences = partial(_with_whole_sentences, users_words=users_words, evidence=evidence)
     for correct, repair in (
-        (whole, "the rest of the sentence is quoted or marked"),
+        (with_whole_sentences, "the rest of the sentence is quoted or marked"),
         (_without_quotations, "the quotation marks are taken off"),
     ):
-        if sound is None or whole(sound) == sound:  # no quoted part of a sentence is left
+        if sound is None or with_whole_sentences(sound) == sound:  # no quoted part of a sentence is left
             break
         findings.append(Finding(code="brief_quote", problem=f"a part of a sentence: {_short(sound)}", repair=repair))
         sound = _settled(_read_again(correct(sound)), evidence, users_words, findings)

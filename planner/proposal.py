@@ -180,7 +180,7 @@ def carried_on(proposal: Proposal, earlier: CompactionPlan) -> Proposal:
     rules' `proposal` has on later turns. So a model's work is not lost if no model is asked this time."""
     written = written_brief(earlier)
     written_texts = {statement.text for statement in written}
-    new = [
+    new_statements = [
         statement
         for statement in read_brief(proposal.brief)
         if _cites_new(statement.turns, earlier) and statement.text not in written_texts
@@ -191,7 +191,7 @@ def carried_on(proposal: Proposal, earlier: CompactionPlan) -> Proposal:
     provenance = proposal.provenance.model_copy(update={**reading, "notes": (note,)})
     named = {decision.turn_id: proposed(decision) for decision in earlier.turns if decision.turn_id in past.named}
     turns = {**proposal.turns, **named}  # an earlier choice is valid until a planner makes another one
-    return replace(proposal, turns=turns, brief=brief_text([*written, *new]), provenance=provenance)
+    return replace(proposal, turns=turns, brief=brief_text([*written, *new_statements]), provenance=provenance)
 
 
 def _cites_new(turn_ids: Iterable[str], earlier: CompactionPlan) -> bool:

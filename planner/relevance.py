@@ -148,34 +148,36 @@ class Occurrences:
     def _add(self, earlier: Sequence[TurnEvidence], new: Sequence[TurnEvidence]) -> None:
         """Count the names in the `new` turns. In the `earlier` turns, count components of names that have occurred as
         names themselves only in the new turns."""
-        known, offset = len(self.names), 0  # number of names so far; number of characters before a turn
-        places = defaultdict[str, int](count(known).__next__, zip(self.names, count(), strict=False))
+        first_new, offset = len(self.names), 0  # place of the first new name; characters before a turn
+        places = defaultdict[str, int](count(first_new).__next__, zip(self.names, count(), strict=False))
         seen: dict[int, bytes] = {}
         for turn in new:
             self.rows[turn.turn.id] = _read(turn, places, seen)
         del seen
-        new_names = [*islice(places, known, None)]
+        new_names = [*islice(places, first_new, None)]
         self.names = self.names.extended(new_names)
         kinds = array("B", map(kind_of, new_names))
-        gaining = {place for place in self._gain_parts(places, self.columns.kinds + kinds, known) if place < known}
+        with_new_parts = {
+            place for place in self._gain_parts(places, self.columns.kinds + kinds, first_new) if place < first_new
+        }
         del places, new_names  # frees the memory of all texts before the columns grow
         self.columns = self.columns.grown(kinds)
-        for turn in earlier if gaining else ():
-            if not gaining.isdisjoint(self.rows[turn.turn.id].places):
-                self._count(turn, offset, known)
+        for turn in earlier if with_new_parts else ():
+            if not with_new_parts.isdisjoint(self.rows[turn.turn.id].places):
+                self._count(turn, offset, first_new)
             offset += sum(len(text.text) for text in turn.lines.texts)
         for turn in new:
             self._count(turn, self.characters, 0)
             self.characters += sum(len(text.text) for text in turn.lines.texts)
 
-    def _gain_parts(self, places: Mapping[str, int], kinds: Sequence[int], known: int) -> Iterator[int]:
-        """Record the components of the names for which a component is new: its place is `known` or more. Yield the
+    def _gain_parts(self, places: Mapping[str, int], kinds: Sequence[int], first_new: int) -> Iterator[int]:
+        """Record the components of the names for which a component is new: its place is `first_new` or more. Yield the
         places of these names. `places`: place of each name. `kinds`: kind of each name, by place. Words and numbers
         are no components, as `words_of` finds them anyway."""
         for name in compress(places, map(JOINED.__eq__, kinds)):
             in_places = [place for part in parts_of(name) if (place := places.get(part, -1)) >= 0]
             found = [place for place in in_places if kinds[place] not in (WORD, NUMBER)]
-            if len(found) > 1 and max(found) >= known:
+            if len(found) > 1 and max(found) >= first_new:
                 self.parts[found[0]] = array("I", found)
                 yield found[0]
 

@@ -441,8 +441,10 @@ class _Selecting:
         """Find lines that were added since the decisions `before` and only repeat kept text. Return the other lines of
         each turn that has such lines. Of two lines that repeat each other, the shorter one is removed."""
         added: list[_ShownLine] = []
-        kept = {turn_id: line_numbers(old.excerpts, len(self.turns[turn_id].lines)) for turn_id, old in before.items()}
-        for turn_id, old_numbers in kept.items():
+        kept_lines = {
+            turn_id: line_numbers(old.excerpts, len(self.turns[turn_id].lines)) for turn_id, old in before.items()
+        }
+        for turn_id, old_numbers in kept_lines.items():
             if old_numbers:
                 self._note_heads(kept_texts, turn_id)
             added += (self._shown_line(turn_id, number) for number in self._lines_kept(turn_id) - old_numbers)
@@ -454,11 +456,11 @@ class _Selecting:
             if kept_texts.repeats(line.names, partial(str, line.text), part, owners_of_turn):
                 shortened.add(turn_id)
                 continue
-            if not kept[turn_id]:  # with the first line, the text of the turn also shows its calls
+            if not kept_lines[turn_id]:  # with the first line, the text of the turn also shows its calls
                 self._note_heads(kept_texts, turn_id)
             kept_texts.add(line.names, line.text, turn_id)
-            kept[turn_id].add(line.number)
-        return {turn_id: numbers for turn_id, numbers in kept.items() if turn_id in shortened}
+            kept_lines[turn_id].add(line.number)
+        return {turn_id: numbers for turn_id, numbers in kept_lines.items() if turn_id in shortened}
 
     def _lines_kept(self, turn_id: str) -> set[int]:
         return line_numbers(self.chosen[turn_id].excerpts, len(self.turns[turn_id].lines))
@@ -467,12 +469,12 @@ class _Selecting:
         """Return the page of memory `brief` without statements that only repeat the texts of the turns that they cite.
         Statements under the headings in `RECORDED` all stay."""
         statements = read_brief(brief)
-        others = [
+        left_statements = [
             statement
             for statement in statements
             if statement.heading in RECORDED or not self._is_repeated_below(statement)
         ]
-        return brief if len(others) == len(statements) else brief_text(others)
+        return brief if len(left_statements) == len(statements) else brief_text(left_statements)
 
     def _is_repeated_below(self, statement: PageStatement) -> bool:
         """Return True if the texts in place of the turns that `statement` cites contain all that it reports. Return

@@ -182,13 +182,13 @@ def _receipt(call: Call, fields: Sequence[_JsonField], shown: set[_JsonField]) -
         return " ".join(call.text.split())
     inputs = {argument.value for argument in _arguments(call.input)}
     kept_keys = call.use.keep_fields if call.use is not None else ()
-    new = [
+    new_fields = [
         field
         for field in fields
         if field.key in kept_keys or field.value == "true" or not (field in shown or field.value in inputs)
     ]
-    new.sort(key=lambda field: field.key not in kept_keys)
-    return " ".join(_listed(new or fields[:1]).split())
+    new_fields.sort(key=lambda field: field.key not in kept_keys)
+    return " ".join(_listed(new_fields or fields[:1]).split())
 
 
 def _fields(text: str) -> list[_JsonField]:

@@ -391,6 +391,7 @@ def _answer(tool: str, is_error: bool, text: str) -> _Span | None:
     if opening is None or _STRANGERS.search(tool):
         return None
     marks = marks_of_openings[opening] or (opening,)
+    # the user's words begin after the first mark
     starts = [at + len(mark) for mark in marks if (at := text.find(mark, 0, REFUSAL_CHARACTERS)) >= 0]
     if not starts:
         return None

@@ -180,12 +180,12 @@ def _by_share(queues: Iterable[tuple[Iterator[LineGroup], float]]) -> Iterator[L
         if group is None:
             del spent[queue]
             continue
-        seen_here = seen[group.turn.turn.id]
-        new = [number for number in group.numbers if number not in seen_here]
-        seen_here.update(new)
-        spent[queue] += group.turn.tokens_of(new) + NUMBER_TOKENS * len(new)
-        if new:
-            yield LineGroup(group.turn, new)
+        seen_of_turn = seen[group.turn.turn.id]
+        new_numbers = [number for number in group.numbers if number not in seen_of_turn]
+        seen_of_turn.update(new_numbers)
+        spent[queue] += group.turn.tokens_of(new_numbers) + NUMBER_TOKENS * len(new_numbers)
+        if new_numbers:
+            yield LineGroup(group.turn, new_numbers)
 
 
 def _written(turns: Sequence[TurnEvidence]) -> Iterator[LineGroup]:
@@ -291,8 +291,8 @@ class _Cards:
         self.with_remark: set[str] = set()
         """Ids of the turns for which a remark on repeated lines is counted in the size of their header."""
         self._request, self._header = request, header
-        self._left = limit - FOLD_TOKENS
-        self._most_a_card = request.settings.piece_tokens / request.counter.scale / 2  # half of a question
+        self._unspent = limit - FOLD_TOKENS
+        self._most_of_card = request.settings.piece_tokens / request.counter.scale / 2  # half of a question
         self._spent_by_turn: dict[str, float] = defaultdict(float)
         self._places = {turn.turn.id: place for place, turn in enumerate(turns, 1)}
         self._without_card = [False, *[True] * len(turns), False]
@@ -316,12 +316,12 @@ class _Cards:
             self.with_remark.add(turn_id)
             cost += REPEAT_TOKENS
         has_card = turn_id in self.shown
-        if has_card and self._spent_by_turn[turn_id] + cost > self._most_a_card:
+        if has_card and self._spent_by_turn[turn_id] + cost > self._most_of_card:
             return True
         cost_with_card = cost if has_card else cost + self._card_tokens(turn)
-        if cost_with_card > self._left:
+        if cost_with_card > self._unspent:
             return False
-        self._left -= cost_with_card
+        self._unspent -= cost_with_card
         self._spent_by_turn[turn_id] += cost
         self._without_card[self._places[turn_id]] = False
         self._show(turn, texts)

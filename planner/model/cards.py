@@ -241,14 +241,17 @@ def _choice_lines(
 def history_index(request: PlanRequest, earlier: CompactionPlan | None) -> str:
     """Return an index of the whole history: the choices in the plan `earlier`, if there is one, then a line for each
     turn that no planner has read yet. These lines get shorter until all fit the budget."""
-    read, new = read_and_new(request, earlier)
-    before = []
+    read, new_turns = read_and_new(request, earlier)
+    first_texts = []
     if earlier is not None:
-        others = f"{spans(turn.turn.number for turn in read)} · all others: the best of their lines stand"
-        before = [text for text in (earlier_choices(request, earlier, EARLIER_TOKENS), others) if text]
+        other_turns = f"{spans(turn.turn.number for turn in read)} · all others: the best of their lines stand"
+        first_texts = [text for text in (earlier_choices(request, earlier, EARLIER_TOKENS), other_turns) if text]
     pins = _pinned(request)
-    kept = pins.user_words.keys() - pins.words_left_out.keys()
-    texts = ("\n".join([*before, *(_new_turn_line(request, turn, kept, c) for turn in new)]) for c in INDEX_CHARACTERS)
+    users_turns = pins.user_words.keys() - pins.words_left_out.keys()
+    texts = (
+        "\n".join([*first_texts, *(_new_turn_line(request, turn, users_turns, characters) for turn in new_turns)])
+        for characters in INDEX_CHARACTERS
+    )
     most_tokens = max(INDEX_FLOOR_TOKENS, request.analysis.tokens * INDEX_SHARE)
     return _first_that_fits(texts, request.counter, most_tokens)
 

@@ -249,16 +249,16 @@ def _split(cards: Sequence[Card], most_tokens: int) -> Iterator[Sequence[Card]]:
     all_tokens = sum(card.tokens for card in cards)
     largest_card = max((card.tokens for card in cards), default=0)
     most_tokens = min(most_tokens, all_tokens // max(1, math.ceil(all_tokens / most_tokens)) + largest_card // 2)
-    piece: list[Card] = []
+    group: list[Card] = []
     tokens = 0
     for card in cards:
-        if piece and tokens + card.tokens > most_tokens:
-            yield piece
-            piece, tokens = [], 0
-        piece.append(card)
+        if group and tokens + card.tokens > most_tokens:
+            yield group
+            group, tokens = [], 0
+        group.append(card)
         tokens += card.tokens
-    if piece:
-        yield piece
+    if group:
+        yield group
 
 
 def _question(basis: QuestionBasis, turns: Sequence[TurnEvidence], cards: Sequence[Card] = ()) -> Question:

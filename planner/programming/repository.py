@@ -319,15 +319,15 @@ def _affected(changes: _Changes, path: str, root: str) -> list[FileChange]:
     """Return the changes of the files that a command affects: of all known files in the folder `path` if it ends in a
     slash, else of the file `path`. A relative path is looked for in the folder `root`, too. Temporary files count only
     if they are known."""
-    end = _UPWARD.sub("", path)
+    path_end = _UPWARD.sub("", path)
     if path[-1] != "/":
-        files = [changes.known_path(end)]
+        files = [changes.known_path(path_end)]
     else:
         folders = plain_path(path, changes.by_path), join(root, path)
         # a relative path of several folders also identifies a folder by the end of its path
         is_ending = path.count("/") > 1 and not is_absolute(path)
         files = [
-            known for known in changes.by_path if f"{known}/".startswith(folders) or (is_ending and f"/{end}" in known)
+            file for file in changes.by_path if f"{file}/".startswith(folders) or (is_ending and f"/{path_end}" in file)
         ]
     return [changes.change_of(file, path) for file in files if file in changes.by_path or not is_scratch(file)]
 
@@ -443,19 +443,19 @@ def _is_elsewhere(call: Call, root: str) -> bool:
 
 def commits(evidence: Evidence) -> list[RecordLine]:
     """Return a statement on each commit that was neither amended nor undone: ``commit a1b2c3d Fix the race``."""
-    made: list[_Commit] = []
+    commits_so_far: list[_Commit] = []
     for turn, text, commands in _git_outputs(evidence):
         if "fatal: " not in text:
-            made = made[: len(made) - sum(map(_removed_commits, commands))]
+            commits_so_far = commits_so_far[: len(commits_so_far) - sum(map(_removed_commits, commands))]
         if any(_REBASING.intersection(command.words) for command in commands):
-            made = []  # all commits may have other hashes now
+            commits_so_far = []  # all commits may have other hashes now
         logged = {subject: digest for digest, subject in reversed(_LOGGED.findall(text))}
-        made = [
+        commits_so_far = [
             commit._replace(digest=_newer_digest(commit.digest, logged.get(commit.subject, commit.digest)))
-            for commit in made
+            for commit in commits_so_far
         ]
-        made += [_Commit(digest, subject, turn.turn.id) for digest, subject in _COMMIT.findall(text)]
-    last_of_hash = {commit.digest[:7]: commit for commit in made}  # git abbreviates a hash to seven digits
+        commits_so_far += [_Commit(digest, subject, turn.turn.id) for digest, subject in _COMMIT.findall(text)]
+    last_of_hash = {commit.digest[:7]: commit for commit in commits_so_far}  # git abbreviates a hash to seven digits
     return [
         RecordLine(
             f"commit {commit.digest} {shortened(commit.subject, SUBJECT_CHARACTERS)}", (commit.turn_id,), "FACTS"

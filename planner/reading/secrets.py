@@ -428,7 +428,7 @@ class _Redaction:
     def _clean(self, text: str) -> str:
         """Return `text` with the secrets replaced that are within one line, and passwords of netrc files. In each line,
         forms of vendors are replaced first, then random tokens, then values after a name."""
-        text = self._without_known(text)
+        text = self._without_known_secrets(text)
         low = text.lower()
         if len(low) != len(text):  # a letter such as İ becomes two: indexes in `low` would be wrong in `text`
             low = text.translate(_LOWER)
@@ -474,21 +474,21 @@ class _Redaction:
         self.collected.append(match[1])
         return match[0].removesuffix(match[1]) + MARK
 
-    def _without_known(self, text: str) -> str:
+    def _without_known_secrets(self, text: str) -> str:
         """Return `text` with the secrets replaced that the rules of the package kingfisher find."""
         data = text.encode("utf-8", "surrogatepass")
         words = _ESCAPE.sub(lambda escape: b" " * len(escape[0]), data.translate(_WORD_ENDS))
         places = [collected.location for collected in _scanner().scan(words)]
-        parts: list[bytes] = []
-        at = 0
+        clean_parts: list[bytes] = []
+        end_of_last = 0
         for first, last in sorted({(place["start_offset"], place["end_offset"]) for place in places}):
-            if first >= at:  # if places overlap, the later one only extends the earlier one
-                parts += data[at:first], MARK.encode()
+            if first >= end_of_last:  # if places overlap, the later one only extends the earlier one
+                clean_parts += data[end_of_last:first], MARK.encode()
             rest = _REST.match(data, last)
-            end = max(at, rest.end() if rest else last)
-            self.collected.append(data[max(first, at) : end].decode("utf-8", "replace"))
-            at = end
-        return b"".join([*parts, data[at:]]).decode("utf-8", "surrogatepass") if parts else text
+            end = max(end_of_last, rest.end() if rest else last)
+            self.collected.append(data[max(first, end_of_last) : end].decode("utf-8", "replace"))
+            end_of_last = end
+        return b"".join([*clean_parts, data[end_of_last:]]).decode("utf-8", "surrogatepass") if clean_parts else text
 
     def _without_keys(self, texts: list[str]) -> list[str]:
         """Return `texts` with private keys replaced: whole ones, cut ones, and those divided over several texts."""
