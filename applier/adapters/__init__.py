@@ -1,1 +1,1 @@
-"""Where agents live: transcript formats, frameworks, and programs in between."""
+"""Connections to agents: formats of their transcripts, their frameworks, a proxy, plugins and tools for the model."""

@@ -1,1 +1,1 @@
-"""The commands, grouped by their users' purpose; the function of each is called ``NAME_command``."""
+"""Commands of `compactor`, grouped by purpose; the function of each is called ``NAME_command``."""
