@@ -195,6 +195,7 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
     picks = selecting.in_order(request.target_tokens / counter.scale)
     filled_raw = left_after_images - selecting.fill(left_after_images, picks, brief)
     selecting.keep_ends()
+    selecting.explain_drops()
     brief = selecting.without_repeats(brief)
     return Selection(selecting.chosen, brief, max(0, int(filled_raw * counter.scale)), tuple(selecting.findings))
 
@@ -495,6 +496,13 @@ class _Selecting:
         for ids in (list(self.chosen), list(reversed(self.chosen))):
             for turn_id in takewhile(self._is_complete, ids):
                 self.chosen[turn_id] = self.chosen[turn_id].model_copy(update=KEPT)
+
+    def explain_drops(self) -> None:
+        """Add to the rules' reason for a turn that none of its lines had room, if it has a high score and is dropped
+        all the same."""
+        for turn_id, decision in self.chosen.items():
+            if decision.strategy == "drop" and decision.relevance_score >= 0.5 and not _is_by_model(self.proposal):
+                self.chosen[turn_id] = decision.model_copy(update={"reason": f"{decision.reason} (no room)"})
 
     def _is_complete(self, turn_id: str) -> bool:
         """Return True if a turn is kept whole, or may be: the text that would replace it has all its lines and is no

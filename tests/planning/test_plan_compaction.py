@@ -223,3 +223,11 @@ def test_a_store_may_be_named_by_its_path(tmp_path, named):
     apply(planned(messages, target_ratio=0.3), store=named(tmp_path / "originals.db"))
     with open_store(tmp_path / "originals.db") as store:
         assert [history.messages for history in store.histories()] == [len(messages)]
+
+
+def test_the_reason_for_a_dropped_turn_does_not_contradict_its_score():
+    plan = plan_compaction(make_session(60), "go on", planner="rules", target_ratio=0.1, now=0.0)
+    dropped = [turn for turn in plan.turns if turn.strategy == "drop" and turn.relevance_score >= 0.5]
+    assert dropped
+    assert all(turn.reason.endswith("(no room)") for turn in dropped)
+    assert not any("no room" in turn.reason for turn in plan.turns if turn.strategy != "drop")
