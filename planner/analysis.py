@@ -100,8 +100,8 @@ class Analysis:
 
 
 def _pairs_up(turn: TurnEvidence, history: History) -> bool:
-    """Return True if each call in `turn` has its result there and the reverse, whatever is around the turn. Computed
-    once a turn, it saves later plans of a long session from checking the whole history again."""
+    """Return True if each call in `turn` has its result there, and each result its call, whatever is around the turn.
+    Computed once a turn, this saves later plans of a long session from checking the whole history again."""
     if any(block["type"] in _OPEN_ENDED for _, block in history.blocks_of(turn.turn)):
         return False
     return not any(violation.refused for violation in check_messages(history.messages_of(turn.turn), rules=CALL_RULES))

@@ -36,7 +36,7 @@ WORD, NUMBER, JOINED = 1, 2, 3
 """Kinds of names in `Columns.kinds`: plain words, whole numbers, and names that may have several components, such as
 ``src/a.py``. Other names have the kind 0."""
 MOST_SEEN = 4_096
-"""Largest number of lines whose names are remembered while turns are read: nine of ten repeated lines are that near."""
+"""Largest number of lines whose names are remembered while turns are read; nine of ten repetitions are that near."""
 _BITS = {part: 1 << at for at, part in enumerate(WRITERS)}
 
 
@@ -291,9 +291,9 @@ class Relevance:
     rows: Mapping[str, Rows]
     """Names in each line, by turn id. Components of a name count, too, if they occur as names themselves."""
     bases: Mapping[str, Sequence[float]]
-    """Value of the words of each line by turn id, without its names and before `recencies`."""
+    """Value of each line's words, without that of its names, by turn id. `recencies` are factors for it."""
     recencies: Mapping[str, float]
-    """Factor for these values by turn id; it is higher for recent turns."""
+    """Factor for the values of words, by turn id; it is higher for recent turns."""
     turn_weights: Mapping[str, float]
     """Factor for the relevance of all lines of a turn, by turn id; 1 for a turn without one."""
 
