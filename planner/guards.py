@@ -350,4 +350,4 @@ def _with_valid_fields(turn_id: str, turn_proposal: TurnProposal) -> tuple[TurnP
     except ValidationError as error:
         first_error = error.errors(include_url=False)[0]
         return None, f"{first_error['loc'][0]}: {first_error['msg']}"
-    return replace(proposed(decision), strategy=turn_proposal.strategy), ""
+    return proposed(decision, turn_proposal.strategy), ""

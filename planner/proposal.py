@@ -169,10 +169,17 @@ def written_brief(earlier: CompactionPlan) -> list[PageStatement]:
     return [statement for statement in read_brief(earlier.brief) if not _cites_new(statement.turns, earlier)]
 
 
-def proposed(decision: TurnDecision) -> TurnProposal:
-    """Return `decision` as a proposal, so that it can be proposed again in a later plan."""
-    same_fields = ("turn_id", "reason", "strategy", "summary", "excerpts", "failed_approach")
-    return TurnProposal(score=decision.relevance_score, **{name: getattr(decision, name) for name in same_fields})
+def proposed(decision: TurnDecision, strategy: Strategy | None) -> TurnProposal:
+    """Return `decision` as a proposal with this `strategy`, so that it can be proposed again in a later plan."""
+    return TurnProposal(
+        decision.turn_id,
+        decision.relevance_score,
+        decision.reason,
+        strategy,
+        decision.summary,
+        decision.excerpts,
+        decision.failed_approach,
+    )
 
 
 def carried_on(proposal: Proposal, earlier: CompactionPlan) -> Proposal:
@@ -189,7 +196,11 @@ def carried_on(proposal: Proposal, earlier: CompactionPlan) -> Proposal:
     note = f"the brief of t1-t{past.read_turns + 1} stays, followed by what rules read from the turns since"
     reading = past.model_dump(include={"read_turns", "unread_turns", "named"})
     provenance = proposal.provenance.model_copy(update={**reading, "notes": (note,)})
-    named = {decision.turn_id: proposed(decision) for decision in earlier.turns if decision.turn_id in past.named}
+    named = {
+        decision.turn_id: proposed(decision, decision.strategy)
+        for decision in earlier.turns
+        if decision.turn_id in past.named
+    }
     turns = {**proposal.turns, **named}  # an earlier choice is valid until a planner makes another one
     return replace(proposal, turns=turns, brief=brief_text([*written, *new_statements]), provenance=provenance)
 

@@ -20,9 +20,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import heappop, heappush
 from itertools import accumulate, chain, compress, count, islice, repeat, zip_longest
-from math import exp, log1p
+from math import exp, inf, log1p
 from operator import sub
-from sys import intern
 from typing import NamedTuple
 
 from planner.evidence import Evidence, TurnEvidence
@@ -48,6 +47,8 @@ class Names:
     """Each name after a line break, and one more line break."""
     bounds: array[int] = field(default_factory=lambda: array("I", [0]))
     """Index in `text` of the line break before each name, and of the last one."""
+    cut: dict[int, str] = field(default_factory=dict, repr=False, compare=False)
+    """Cache of names by their places: many lines may have a name."""
 
     def extended(self, names: Collection[str]) -> Names:
         """Return these names and further `names`, none of which is empty or has a line break."""
@@ -62,9 +63,12 @@ class Names:
         """Iterate over all names."""
         return iter(self.text[1:-1].split("\n") if len(self) else ())
 
-    def __getitem__(self, place: int) -> str:
-        """Return the name at `place`, each time as the same object, as many lines may have it."""
-        return intern(self.text[self.bounds[place] + 1 : self.bounds[place + 1]])
+    def at(self, places: Iterable[int]) -> tuple[str, ...]:
+        """Return the names at `places`."""
+        text, bounds, cut = self.text, self.bounds, self.cut
+        return tuple(
+            [cut.get(place) or cut.setdefault(place, text[bounds[place] + 1 : bounds[place + 1]]) for place in places]
+        )
 
     def find(self, name: str) -> int | None:
         """Return the place of `name`; None if it is not among the names."""
@@ -300,7 +304,7 @@ class Relevance:
     def names_in(self, turn_id: str, first: int, stop: int) -> tuple[str, ...]:
         """Return the names in the lines of a turn from index `first` to `stop` - 1. A name is repeated for each line
         that contains it."""
-        return tuple([self.names[place] for place in self.rows[turn_id].between(first, stop)])
+        return self.names.at(self.rows[turn_id].between(first, stop))
 
     def of_turn(self, turn_id: str) -> float:
         """Return the relevance of all lines of a turn together, to rank whole turns."""
@@ -574,7 +578,9 @@ class _Turn:
         self.picked: set[int] = set()
         self.lines, self._weights, self._kept_texts = evidence.lines, relevance.weights, kept_texts
         self._head = HEAD_TOKENS if evidence.calls else 1
-        self._block_weights = evidence.once(_block_weights)
+        lengths = (text.stop - text.first for text in evidence.lines.texts)
+        weights_of_lines = map(repeat, evidence.once(_block_weights), lengths)
+        self._block_weights = array("d", chain.from_iterable(weights_of_lines))
         self.informative_lines = evidence.once(_informative_lines)
         self._neighbours = evidence.once(_neighbours)
 
@@ -635,13 +641,11 @@ def _neighbours(turn: TurnEvidence) -> bytearray:
 
 
 def _block_weights(turn: TurnEvidence) -> Sequence[float]:
-    """Return for each line, in order, the factor of the block that contains it: up to `SHORT_RESULT_WEIGHT` for a tool
-    result, higher for a shorter one, and 1 for other blocks."""
-    weights = array("d")
-    for text in turn.lines.texts:
-        share = SHORT_RESULT_WIDTH / max(SHORT_RESULT_WIDTH, text_width(text.text)) if text.part == "result" else 0.0
-        weights.extend(repeat(1 + (SHORT_RESULT_WEIGHT - 1) * share, text.stop - text.first))
-    return weights
+    """Return the factor of each block, in order: up to `SHORT_RESULT_WEIGHT` for a tool result, higher for a shorter
+    one, and 1 for other blocks."""
+    widths = (text_width(text.text) if text.part == "result" else inf for text in turn.lines.texts)
+    shares = (SHORT_RESULT_WIDTH / max(SHORT_RESULT_WIDTH, width) for width in widths)
+    return tuple([1 + (SHORT_RESULT_WEIGHT - 1) * share for share in shares])
 
 
 def _informative_lines(turn: TurnEvidence) -> array[int]:

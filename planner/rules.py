@@ -66,15 +66,18 @@ def _judged(turn: TurnEvidence, rank: float, request: PlanRequest) -> TurnPropos
     """Return the score of `turn` and its reason, by the first case that applies. `rank`: rank of its relevance among
     all turns, from 0 to 1."""
     turn_id = turn.turn.id
-    cases = (
-        (turn.turn.live, 1.0, "not answered yet"),
-        (turn.failed, max(rank, 0.6), "failed approach"),
-        (turn.typed_lines, max(rank, 0.8), "the user's own words"),
-        (turn.superseded_by, rank / 2, f"done again at {turn.superseded_by}"),
-        (request.focus and request.relevance.turn_weights.get(turn_id, 1.0) > 2, max(rank, 0.9), "in focus"),
-        (True, rank, _reason(turn, rank)),
-    )
-    score, reason = next((score, reason) for applies, score, reason in cases if applies)
+    if turn.turn.live:
+        score, reason = 1.0, "not answered yet"
+    elif turn.failed:
+        score, reason = max(rank, 0.6), "failed approach"
+    elif turn.typed_lines:
+        score, reason = max(rank, 0.8), "the user's own words"
+    elif turn.superseded_by:
+        score, reason = rank / 2, f"done again at {turn.superseded_by}"
+    elif request.focus and request.relevance.turn_weights.get(turn_id, 1.0) > 2:
+        score, reason = max(rank, 0.9), "in focus"
+    else:
+        score, reason = rank, _reason(turn, rank)
     return TurnProposal(turn_id, score, reason, failed_approach=turn.failed)
 
 

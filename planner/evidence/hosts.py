@@ -428,6 +428,9 @@ def running_id(text: str) -> str:
     return match[1] if match else ""
 
 
+_NO_LINES = frozenset[int]()
+
+
 def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:
     """Return the numbers of those `lines` of one turn that are fixed text of the host program, not about the work. In a
     tool result these are single lines, and a reminder at its end. In a text block of the user's message they are all
@@ -444,7 +447,7 @@ def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:
             reminder = _REMINDER.match(opening)
             if (reminder and _NAGGING.match(reminder["words"])) or _IDLE.match(opening):
                 boilerplate += [line for line in block if line.source == "host"]
-    return frozenset([line.number for line in boilerplate])
+    return frozenset([line.number for line in boilerplate]) if boilerplate else _NO_LINES
 
 
 def _reminder(result: Sequence[Line]) -> Sequence[Line]:

@@ -213,13 +213,13 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
     return [change for change in changes.by_path.values() if change.turns]
 
 
-def _done_by_commands(turn: TurnEvidence) -> list[tuple[Sequence[Command], Sequence[PathChange]]]:
+def _done_by_commands(turn: TurnEvidence) -> tuple[tuple[Sequence[Command], Sequence[PathChange]], ...]:
     """Return for each call of `turn` the shell commands that it completed, and the files that they changed."""
     done: list[tuple[Sequence[Command], Sequence[PathChange]]] = []
     for _, call, outcome in turn.ended_calls:
         commands = commands_done(call, outcome)
         done.append((commands, tuple(_changes_by_commands(call, outcome, commands))))
-    return done
+    return tuple(done)
 
 
 @dataclass
@@ -417,7 +417,7 @@ def _git_outputs(evidence: Evidence) -> Iterator[tuple[TurnEvidence, str, Sequen
                 yield turn, call.text, commands
 
 
-def _git_calls(turn: TurnEvidence) -> list[tuple[Call, list[Command]]]:
+def _git_calls(turn: TurnEvidence) -> tuple[tuple[Call, list[Command]], ...]:
     """Return the calls of `turn` that may print commits, branches and conflicts, each with its git commands. A call
     with ``git merge-tree`` is left out, as that prints the conflicts of a merge which does not take place."""
     git_calls = []
@@ -425,7 +425,7 @@ def _git_calls(turn: TurnEvidence) -> list[tuple[Call, list[Command]]]:
         commands = [command for command in commands_in(call) if command.words[0] in ("git", "gh", "glab")]
         if commands and not any(command.starts("git", "merge-tree") for command in commands):
             git_calls.append((call, commands))
-    return git_calls
+    return tuple(git_calls)
 
 
 def _is_elsewhere(call: Call, root: str) -> bool:
