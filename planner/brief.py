@@ -113,7 +113,7 @@ class CheckedStatement:
     written: PageStatement
     """Statement as the planner wrote it."""
     sound: PageStatement | None
-    """Statement after its corrections; None if it was removed."""
+    """Statement as it stays on the page, with its names, quotes and turns corrected; None if it is removed."""
     findings: tuple[Finding, ...]
     """Remarks on what was wrong and how it was corrected."""
 
@@ -389,11 +389,12 @@ def _sentences_around(part: str, line: str) -> str:
 
 
 def covered_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:
-    """Find the lines of failures that need not be shown again, as a statement of the page of memory `brief` replaces
-    them. Return their numbers by turn id.
+    """Return the numbers of the lines of failures, by turn id, that are not shown because a statement on the page of
+    memory `brief` says the same.
 
-    A statement replaces a line if it is under FAILED, cites the turn, and contains `CARRIED_NAMES` and `CARRIED_WORDS`
-    of the line. Of several such lines of a turn, it replaces the one that it repeats most.
+    The statement must be under FAILED, cite the turn, and contain a half of the line's names and a third of its other
+    words. If it does so for several decisive lines (which show why something failed) of a turn, it replaces only the
+    one that it repeats most.
     """
     covered: dict[str, frozenset[int]] = {}
     for statement in read_brief(brief):

@@ -274,7 +274,7 @@ def _merged(neighbours: Sequence[Any]) -> Message:
     content = list(chain.from_iterable(map(blocks, plain)))
     fields = dict(chain.from_iterable(map(dict.items, plain)))  # a system message may have more fields than its content
     if any(message.get("clear_at") != plain[0].get("clear_at") for message in plain):
-        fields.pop("clear_at", None)  # it would also clear the words of the messages without it
+        fields.pop("clear_at", None)  # the mark of one message would also clear the words of the others
     if plain[0]["role"] == "user":  # results must come first in a message
         content.sort(key=lambda block: block["type"] != "tool_result")
     return {**fields, "content": content}

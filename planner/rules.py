@@ -45,9 +45,9 @@ class RulesPlanner:
     content low."""
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """Score every turn of ``request.history``. No strategies are chosen, so that all lines compete for the space.
-        If a model has planned the session before, its page of memory and its choices stay, and rules add the later
-        turns."""
+        """Score every turn of ``request.history``, without saying which turns to keep or to drop: the best lines of all
+        turns then fill the space. If a model has planned the session before, its page of memory and its choices
+        stay, and rules add the later turns."""
         ranks = _ranks({turn_id: request.relevance.of_turn(turn_id) for turn_id in request.evidence.turns})
         turns = {turn_id: _judged(turn, ranks[turn_id], request) for turn_id, turn in request.evidence.turns.items()}
         proposal = Proposal(turns, Provenance(planner="rules"), _facts(request), rules_brief(request.evidence))

@@ -127,8 +127,9 @@ def _dated(source: str, day: str) -> str:
 
 
 def proposed_lines(heard: Sequence[Heard], today: date) -> list[ProposedLine]:
-    """Return lines to propose to a person: one for each matter of the lessons `heard` that is worth it. Lines are
-    sorted by kind, and within a kind newest first; expired errors are left out."""
+    """Return lines to propose to a person for the file of lessons: at most one for all lessons in `heard` with the same
+    subject, if these are lasting or repeated. Lines are sorted by kind, and within a kind newest first. Errors that are
+    too old are left out."""
     by_subject: dict[tuple[str, str], list[Heard]] = defaultdict(list)
     for lesson in sorted(_without_repeats(heard), key=_age, reverse=True):
         by_subject[lesson.lesson.kind, lesson.lesson.subject].append(lesson)

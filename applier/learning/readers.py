@@ -109,8 +109,8 @@ class Reader:
         return ReadLessons(with_written(answer, analysis.evidence), analysis.evidence, usage)
 
     def review(self, known: Review, lines: Sequence[ProposedLine]) -> tuple[Review, Usage]:
-        """Let the model review new proposed `lines`; return the review `known` extended by them, and the tokens
-        used."""
+        """Let the model judge `lines` that are proposed for the file of lessons and that it has not judged yet. Return
+        its earlier judgements, `known`, with the new ones, and the tokens used."""
         used = Usage()
 
         def ask(candidates: str) -> Sequence[ReviewedLine]:

@@ -163,7 +163,9 @@ def attempt(
                 return replace(change, reason=problem or change.reason)
             if not problem:
                 kind, problem = _apply(state, drafted, trigger, started, forced=forced)
-            if state.give_up_lost():  # the store's file is gone: ask the tier again, now for the whole list
+            if (
+                state.give_up_lost()
+            ):  # the store's file, and so all earlier changes, are gone: change the whole list anew
                 return attempt(state, tier, trigger, forced=True, new_from=new_from, focus=focus)
             if not problem:
                 return replace(change, applied=True)

@@ -30,7 +30,7 @@ class Pause(NamedTuple):
 
     history_tokens: int
     answered_tokens: int
-    """Size of the answered messages at which it is tried again if the prompt does not fit."""
+    """Size of the messages that the model has answered, for the case that the prompt does not fit."""
 
 
 @dataclass

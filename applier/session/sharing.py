@@ -115,8 +115,8 @@ class SavedSharedSession(SavedSession):
     number: int = Field(ge=1)
     """Number of the state, which grows with each change."""
     messages: int = Field(ge=0)
-    """Number of messages in the history when the last list was sent. This field and those up to `is_answered` are those
-    of `LastList`."""
+    """Number of messages in the history when the last list was sent. This field and those up to `is_answered` are the
+    fields of `LastList`, the last list sent to the model."""
     counted_tokens: int
     at: float | None
     newest: str
@@ -126,9 +126,10 @@ class SavedSharedSession(SavedSession):
     marks: list[str]
     """Digests by which the proxy finds the session of a request."""
     gauge: Gauge
+    """Formula for the provider's tokens of a prompt, by the tokens that are counted here."""
     rests: list[tuple[str, bool, int, int]]
-    """Pauses of tiers (ways to shorten the list): the tier's name, whether the prompt would not fit, and the two sizes
-    of a `Pause`."""
+    """Tiers (ways to shorten the list) that are not tried for now, as they freed too little: the tier's name, whether
+    the prompt would not fit, and the sizes of the history and of its answered part from which it is tried again."""
     planner: str
     """Id of the process that makes the next plan in advance, or has made it."""
     planner_until: float

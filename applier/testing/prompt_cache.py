@@ -106,7 +106,8 @@ def request_tokens(request: Request) -> int:
 
 
 def _cacheable_tokens(request: Request) -> int:
-    """Return the length of the shortest prompt that is cached; two of the API's steps from 512 to 4,096 are used."""
+    """Return the tokens of the shortest prompt that is cached. The API has a limit of 512 to 4,096 for each model; here
+    are only two."""
     return 4096 if "haiku" in request.model or (4, 5) <= request.version < (4, 8) else 1024
 
 

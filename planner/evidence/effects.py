@@ -34,7 +34,7 @@ KNOWN_SHARE = 2 / 3
 """Smallest share of values in a long JSON result that are known already, if the result is the receipt of an action (the
 changed record). With fewer known values, it is the answer to a question."""
 ARGUMENT_CHARACTERS = 80
-"""Largest length of the text of one argument or JSON value."""
+"""Length to which one argument or JSON value is cut in the text about an effect."""
 
 
 class CallPlace(NamedTuple):

@@ -165,7 +165,7 @@ class Reply(NamedTuple):
     content: bytes
     media_type: str
     words_digest: str
-    """Digest of an answer by a text, under which its record is stored; meaningless for an answer in another form."""
+    """If the answer is a text: digest of that text, under which the record of the compaction is stored."""
 
 
 def reply(ask: CompactionAsk, body: Data, record: Data, number: str) -> Reply:

@@ -110,7 +110,9 @@ def write_transcript(messages: Sequence[object], like: Transcript, *, session_id
         TranscriptError: An item of `messages` is not a message. The text names its index.
     """
     plain = [plain_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
-    if like.client is not None:  # the client will add the user's words, and the API demands results before them
+    if (
+        like.client is not None
+    ):  # a client goes on with the user's words, and the API demands the results of all calls before these
         plain = answer_calls(plain)
     form = next(form for form in FORMATS if form.name == like.format.removesuffix("_jsonl"))
     return form.write(plain, like, session_id)

@@ -276,8 +276,11 @@ def resume_command(
 
 
 def _log_of(session: str, store: str | None) -> Path:
-    """Return the session log that `session` names: by a path, an id, or ``last`` for the newest one of this folder,
-    except those that `resume` itself wrote (by the events in the store) and nobody resumed."""
+    """Return the session log that `session` names: by a path, an id, or ``last`` for the newest one of this folder.
+
+    ``last`` skips logs that the command `resume` wrote and that no client has continued: they are copies. The events
+    in the store show which these are.
+    """
     if Path(session).is_file():
         return Path(session)
     folder = os.getcwd() if session == "last" else ""
