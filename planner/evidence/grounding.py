@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from itertools import pairwise, permutations, product
+from sys import maxsize
 
 from planner.evidence.words import (
     BLANKS,
@@ -214,7 +215,7 @@ class NameIndex:
         """Return True if the source contains `name` as a whole name, or a hash that begins with it."""
         components = {*map(str.casefold, _COMPONENT.findall(name))}
         for text in self._texts[:QUICK_TEXTS] if components else ():
-            if text.find(name, 0, QUICK_CHARACTERS) >= 0 and _whole(name).search(text, 0, QUICK_CHARACTERS):
+            if _occurs(name, text, QUICK_CHARACTERS):
                 return True
         if not components or name in self._hashes:
             return True
@@ -222,7 +223,7 @@ class NameIndex:
         tokens = min((self._tokens.get(component, []) for component in components), key=len)
         if name.isalpha() or _SIMPLE_ID.fullmatch(name):
             name, tokens = name.casefold(), [token.casefold() for token in tokens]
-        return any(name in token and _whole(name).search(token) for token in tokens)
+        return any(_occurs(name, token) for token in tokens)
 
     def holds_figure(self, digits: str) -> bool:
         """Return True if the source contains the number `digits`, in any notation. The source must have a number with
@@ -326,9 +327,22 @@ def _labelled_numbers(text: str) -> Iterator[tuple[str, int, str]]:
         yield kind, int(match[match.lastindex or 0]), text[slice(*match.span())]
 
 
+def _occurs(name: str, text: str, stop: int = maxsize) -> bool:
+    """Return True if `text` contains `name` as a whole before the index `stop`: neither ``a.py`` in ``aa.py`` nor
+    ``/a`` in ``b/a``."""
+    at = text.find(name, 0, stop)
+    while at >= 0:
+        before, after = _boundaries(name)
+        if before.match(text, at) and after.match(text, at + len(name), stop):
+            return True
+        at = text.find(name, at + 1, stop)
+    return False
+
+
 @lru_cache(maxsize=4_096)
-def _whole(name: str) -> re.Pattern[str]:
-    """Return a pattern that finds `name` only as a whole: neither ``a.py`` in ``aa.py`` nor ``/a`` in ``b/a``."""
+def _boundaries(name: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return the patterns that must match where `name` begins and where it ends. There are few different ones: a
+    pattern for each name would take longer to compile than the search."""
     before = after = ""
     if name[0] in _JOINING or _COMPONENT.match(name[0]):
         before = rf"(?<![{WORD}{_JOINING.get(name[0], '')}])"
@@ -338,7 +352,7 @@ def _whole(name: str) -> re.Pattern[str]:
         before, after = rf"{before}(?<!\d[.,])", rf"{after}(?!,\d)"
     if _HYPHENATED.fullmatch(name) or name[0] == "-":
         before, after = f"{before}(?<!-)", rf"{after}(?!-[{WORD}])"
-    return re.compile(before + re.escape(name) + after)
+    return re.compile(before), re.compile(after)
 
 
 _JOINING = dict.fromkeys("/\\~", r"/\\~.-") | {".": "~.-", "-": "~.-"}
