@@ -91,7 +91,7 @@ def measure_speed(tokens: int = 150_000, only: str = "") -> Iterator[Timing]:
 def _planning(messages: list[Message]) -> Iterator[Timing]:
     text = plain_text(messages)
     yield Timing(f"one tiktoken pass over {message_tokens(messages):,} tokens", _median(_encode, text), "seconds")
-    yield Timing("plan_compaction", _passes(text, partial(_seconds, _plan, messages)), "passes", 20)
+    yield Timing("plan_compaction", _passes(text, partial(_seconds, _plan, messages)), "passes", 16)
     plan = _plan(messages)
     yield Timing("apply after plan", _passes(text, partial(_apply_seconds, plan)), "passes", 2)
     what = f"a session plans again with {NEW_TURNS} new turns"
@@ -169,7 +169,7 @@ def _memory(messages: Sequence[Message]) -> Iterator[Timing]:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     size = len(json.dumps(messages).encode())
-    yield Timing("peak memory of plan_compaction, times the history's JSON", (peak - before) / size, "times", 10)
+    yield Timing("peak memory of plan_compaction, times the history's JSON", (peak - before) / size, "times", 8.5)
 
 
 def _imports(_: Sequence[Message]) -> Iterator[Timing]:
