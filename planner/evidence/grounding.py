@@ -73,9 +73,9 @@ _TWO_NUMBERS = lazy_pattern(r"(\d{1,2})\.(\d{1,2})")
 """Two numbers that may be a time, or a day and month: ``14.30``, ``27.11``, ``3.4``."""
 _TIMESTAMP = lazy_pattern(r"([\d-]{8,10})T([\d:.]{4,16})(?:Z|[+-][\d:]{2,6})?")
 """Date and time in one word: ``2026-03-14T14:30:00Z``."""
-_AMOUNT = rf"[$€£¥₹]?\d[\d.,'’{BLANKS}]{{0,24}}[$€£¥₹%]?"
+_AMOUNT = rf"[$€£¥₹]?+\d[\d.,'’{BLANKS}]{{0,24}}+[$€£¥₹%]?+"
 _CALCULATION = lazy_pattern(
-    rf"(?<![{WORD}.,]){_AMOUNT}(?:[{BLANKS}]?[-+×*][{BLANKS}]?{_AMOUNT}){{1,6}}[{BLANKS}]?=[{BLANKS}]?{_AMOUNT}"
+    rf"(?<![{WORD}.,]){_AMOUNT}(?:[{BLANKS}]?+[-+×*][{BLANKS}]?+{_AMOUNT}){{1,6}}+[{BLANKS}]?+=[{BLANKS}]?+{_AMOUNT}"
 )
 """Calculation that is written out: ``1,200 + 340 = 1,540``, ``2 × $45.50 = $91``."""
 _DIGITS = lazy_pattern(DIGITS)
