@@ -80,7 +80,8 @@ def plan_compaction(
         task: The agent's present task, by which turns are judged.
         target_tokens: Size of the compacted messages in tokens of the target model; it includes `system` and `tools` if
             they are passed.
-        target_ratio: The same as a share of the conversation's tokens, in (0, 1]. Default: a quarter.
+        target_ratio: Size of the compacted messages alone, as a share of the conversation's tokens, in (0, 1]. Default:
+            a quarter.
         focus: Words on what to keep with priority.
         planner: ``auto`` is the model if there is a client or a key, else the rules.
         model: The planner model, or an instructor provider string such as ``openai/gpt-5-mini``.

@@ -457,7 +457,7 @@ def with_record(
 
     The page lacks a statement if no statement under the same heading cites one of its turns. `records`: the same
     record, newest statements first, in ever shorter forms. The first form that fits in `most_raw_tokens` is used. If
-    even the shortest does not fit, one line with their turns replaces its oldest statements.
+    even the shortest does not fit, one line replaces its oldest statements, with the first and the last of their turns.
     """
     written = read_brief(brief)
     cited = {(statement.heading, turn_id) for statement in written for turn_id in statement.turns}

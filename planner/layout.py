@@ -62,8 +62,9 @@ _CALL_ALONE = lazy_pattern(
     r"|^(?P<mark>(?:t\d+ )?(?:✗ )?)> (?P<call>[^\n]{24,})(?=\n> |\Z)",
     re.S | re.M,
 )
-"""Line about a tool call in the text that replaces a turn, if no lines of the call follow: ``t4 ✗ > get_order 7 → not
-found``. The user's words match as a whole, without the group ``call``, so that no line inside them is changed."""
+"""Line about a tool call in the text that replaces a turn, if no lines of the call follow: ``t4 ✗ > get_order
+order_id=7 → not found``; not a call of less than 24 characters. The user's words match as a whole, without the group
+``call``, so that no line inside them is changed."""
 
 
 class _ViewMessage(NamedTuple):

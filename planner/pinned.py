@@ -58,7 +58,7 @@ class Pinned:
     analysis: Analysis
     whole: frozenset[str]
     """Ids of turns that stay whole: unanswered turns, turns that must not change, and compacted messages whose
-    originals are unknown."""
+    originals are unknown, if the target has room for these."""
     demoted: Mapping[str, frozenset[int]]
     """Numbers of the lines that previews show, by the ids of unanswered turns; empty if these fit the window."""
     user_words: Mapping[str, frozenset[int]]
@@ -90,7 +90,8 @@ def pinned(
 ) -> Pinned:
     """Find the parts of a conversation that stay in addition to the page of memory, `brief` (None if it is not written
     yet): unanswered turns, failures, and the user's words. `model`: model that reads the compacted messages. `planner`:
-    name of the planner. If it is not ``rules``, the user's words get less room, as its page of memory repeats them."""
+    name of the planner. If it is not ``rules``, the user's words get less room, as its page of memory repeats them,
+    unless `brief` is empty."""
     turns = analysis.evidence.turns
     covered = covered_failures(brief or "", analysis.evidence)
     failures = {

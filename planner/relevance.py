@@ -6,8 +6,8 @@ and all specifics (paths, ids, numbers); a name's *place* is its index in the li
 grows, its new turns are added to the counts.
 
 Lines fill space by relevance per token, the best first. A *pick* is a line with the neighbours that explain it. Each
-pick is the one that adds most relevance per token to the earlier picks. The order depends on the conversation alone,
-never on a model's answer.
+pick is the one that adds most relevance per token to the earlier picks. The order depends on the conversation, the
+task, the focus and the lines that stay in any case, never on a planner's scores.
 """
 
 from __future__ import annotations
@@ -175,9 +175,9 @@ class Occurrences:
             self.characters += sum(len(text.text) for text in turn.lines.texts)
 
     def _gain_parts(self, places: Mapping[str, int], kinds: Sequence[int], first_new: int) -> Iterator[int]:
-        """Record the components of the names for which a component is new: its place is `first_new` or more. Yield the
-        places of these names. `places`: place of each name. `kinds`: kind of each name, by place. Words and numbers
-        are no components, as `words_of` finds them anyway."""
+        """Record the components of the names of which the name or a component is new: its place is `first_new` or more.
+        Yield the places of these names. `places`: place of each name. `kinds`: kind of each name, by place. Words and
+        numbers are no components, as `words_of` finds them anyway."""
         for name in compress(places, map(JOINED.__eq__, kinds)):
             in_places = [place for part in parts_of(name) if (place := places.get(part, -1)) >= 0]
             found = [place for place in in_places if kinds[place] not in (WORD, NUMBER)]
@@ -407,7 +407,7 @@ CONTEXT_CHARACTERS = 60
 length is subtracted, as a long line explains itself. Fitted on questions about literal text (`compactor eval
 --probes`)."""
 LEAST_CHARACTERS = 8
-"""Smallest number of remaining characters of that context in which a further neighbour is looked for."""
+"""Largest number of remaining characters of that context with which no further neighbour is looked for."""
 HEAD_TOKENS = 16
 """Raw tokens that the first shown line of a turn with calls costs in addition, for the turn's id and how a call ended.
 """

@@ -134,9 +134,10 @@ def decisions_in(turn: TurnEvidence) -> Iterator[str]:
 
 
 def rules_brief(evidence: Evidence) -> str:
-    """Write the page of memory by rules: requests, state, effects, facts and open tasks, with the newest statement
-    first under each heading. Failures, and words of the user other than requests, are left out, as the texts in place
-    of their turns show them in context. Each statement cites turns that contain all its names."""
+    """Write the page of memory by rules: requests, state, effects, facts and open tasks, with the newest statements
+    first except for addresses of reviews and for tasks. Failures, and words of the user other than requests, are left
+    out, as the texts in place of their turns show them in context. Each statement cites turns that contain all its
+    names."""
     request, record = latest_request(evidence), list(evidence.record)
     sections: dict[Heading, list[RecordLine]] = {
         "REQUEST": [*([request] if request else []), *reversed(choices(evidence))],
@@ -259,7 +260,7 @@ def open_tasks(evidence: Evidence) -> list[RecordLine]:
 
 def _is_abandoned(turns: Sequence[TurnEvidence], index: int) -> bool:
     """Return True if the tasks that the turn at `index` lists are abandoned: the user's last request before it was
-    answered, at this turn or later, and more than `LEFT_TURNS` turns have passed since the answer."""
+    answered, at this turn or later, and at least `LEFT_TURNS` turns have passed since the answer."""
     request = next((turn for turn in reversed(turns[:index]) if turn.user_lines), None)
     if request is None or not request.answered_at:
         return False

@@ -108,7 +108,7 @@ class PlanSettings(CheckedSettings):
     min_savings_tokens: int = Field(default=0, ge=0)
     """Smallest saving in tokens; a plan that saves less keeps everything."""
     planner_input_ratio: float = Field(default=0.24, gt=0, le=1)
-    """Largest share of the history's tokens that the planner model reads: prompt and excerpts of turns together."""
+    """Largest share of a large history's tokens that the planner model reads: prompt and excerpts of turns together."""
     planner_input_floor_tokens: int = Field(default=23_000, ge=500)
     """Tokens of a history that the planner model may always read, even if it is small. On two sessions, the share
     of test questions that plans answered was .09 lower with 19,000 and 22,000 tokens than with 29,000 and 36,000. Twice
@@ -175,7 +175,8 @@ class ToolUse(CheckedSettings):
 def declared_uses(uses: Mapping[str, ToolUse], tools: Sequence[Mapping[str, Any]] = ()) -> dict[str, ToolUse]:
     """Return what is declared about tools, by name: by the user (`uses`), or else by the annotations in `tools`, the
     agent's own definitions. A ``readOnlyHint`` of true serves to recognise repeated reads, never to drop an action. If
-    it is false, or if there is a ``destructiveHint``, the tool acts (MCP specification, ToolAnnotations)."""
+    it is false, or if there is none and ``destructiveHint`` is true, the tool acts (MCP specification,
+    ToolAnnotations)."""
     hinted: dict[str, ToolUse] = {}
     for tool in tools:
         hints = tool.get("annotations")

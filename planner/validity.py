@@ -91,7 +91,7 @@ class CheckedRequest:
     messages: Sequence[Message]
     family: ModelFamily
     thinking_enabled: bool | None = None
-    """True if the request asks for thinking. With None, rules that depend on it are skipped."""
+    """True if the request asks for thinking. With None, rules 12 and 13 are skipped, as they depend on it."""
 
     @lazy_property
     def blocks(self) -> list[tuple[int, int, Block]]:
@@ -457,7 +457,7 @@ def check_messages(
     `refused`; stricter providers refuse it for the others, too.
 
     `model`: model that reads the messages; empty for a current Claude. `thinking_enabled`: True if the request asks for
-    thinking; with None, rules that depend on it are skipped. `rules`: functions that check the rules.
+    thinking; with None, rules 12 and 13 are skipped, as they depend on it. `rules`: functions that check the rules.
 
     Raises:
         TranscriptError: an item is no message at all.

@@ -242,8 +242,8 @@ class Reading:
 
     @property
     def is_usable(self) -> bool:
-        """True if the answer has a brief (a page of memory), or if at least half of its lines about turns are valid.
-        Otherwise the whole answer counts as failed."""
+        """True if the answer has a brief (a page of memory), or if it judges a turn and at least half of its lines
+        about turns and facts are valid. Otherwise the whole answer counts as failed."""
         return bool(self.brief) or (bool(self.turns) and 2 * self.wrong_entries <= self.entries)
 
     def notes(self, scope: Scope, *, cut_off: bool = False) -> tuple[str, ...]:

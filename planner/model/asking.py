@@ -1,7 +1,7 @@
 """Asks the planner model questions within one deadline, and asks again if an answer is unusable.
 
-Every failure becomes an `AskedOutcome` with its cost, so that the other questions continue. Daemon threads send all
-requests: a server that never answers delays neither the caller nor the end of the process.
+Every failure becomes an `AskedOutcome` with its cost, so that the other questions continue. Daemon threads ask all
+questions for a plan: a server that never answers delays neither the caller nor the end of the process.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ SHORT_TOKENS = 100
 """Size in raw tokens up to which a text is shown whole: the replies of a game, most answers of tools, people's
 messages. With 30, the excerpts of a game session answered 12 of 16 test questions; with 60, 13; with 100, all."""
 RECENT_TURNS = 4
-"""Number of newest turns whose excerpts (cards) show the ends of long tool results. In recent turns also longer texts
-are shown whole: in the newest one up to five times `SHORT_TOKENS`, and less in each earlier turn."""
+"""Number of newest turns whose excerpts (cards) show the ends of long tool results. In recent turns also longer calls
+and results are shown whole: in the newest one up to five times `SHORT_TOKENS`, and less in each earlier turn."""
 SHARES = (0.7, 0.1, 0.2)
 """Shares of the token budget for the three queues of lines: short texts, ends and typed words; the agent's texts; the
 most relevant lines. A queue without further lines leaves its share to the others. With a first share of .5, the cards
@@ -144,8 +144,8 @@ def _repeats_by_source(
 
 
 def _in_order(request: PlanRequest, turns: Sequence[TurnEvidence]) -> Iterator[LineGroup]:
-    """Yield the lines of `turns` in groups, the most useful for the planner model first. Turns that the agent has not
-    answered yet come last, because they stay whole in any case."""
+    """Yield the lines of `turns` in groups, the most useful for the planner model first. Of turns that the agent has
+    not answered yet, all but short texts, ends and written texts come last, as these turns stay whole in any case."""
     live = [turn for turn in turns if turn.turn.live]
     evidence = replace(request.evidence, turns={turn.turn.id: turn for turn in turns})
     ranked = rank_lines(evidence, request.relevance, {}, [turn.turn.id for turn in live], math.inf)

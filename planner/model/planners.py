@@ -171,9 +171,9 @@ def _merged(
 ) -> Proposal:
     """Merge the answers in `outcomes`, which are in the order of the history, into one proposal.
 
-    It has the model's choices about turns, facts and brief (the page of memory), and the rules' own where the model has
-    none. `failed`: outcomes of questions that were asked before, whose cost counts, too; `notes`: reasons why other
-    questions were not asked.
+    It has the model's choices about turns and its brief (the page of memory), or the rules' own where the model has
+    none, and the facts of both. `failed`: outcomes of questions that were asked before, whose cost counts, too;
+    `notes`: reasons why other questions were not asked.
 
     Raises:
         PlannerUnavailable: questions were asked, and none has an answer.
@@ -213,7 +213,8 @@ def _merged(
 
 def _read_turns(outcomes: Sequence[AskedOutcome], request: PlanRequest) -> dict[str, Any]:
     """Return the fields of a `Provenance` that record what planner models have read, in earlier plans and now:
-    ``read_turns``, the number of turns up to the newest one read, and ``unread_turns``, the ids of those skipped."""
+    ``read_turns``, the number of turns up to the newest one read, without the last turn of the history, as it may not
+    be answered yet; and ``unread_turns``, the ids of those skipped."""
     read, _ = read_and_new(request, earlier_plan(request))
     read_numbers = {turn.turn.number for turn in read}
     read_numbers.update(*(outcome.reading.asked for outcome in outcomes if outcome.reading))

@@ -66,8 +66,8 @@ class Prompts:
 
     def render(self, name: str, entries: bool = True, /, **variables: str) -> str:
         """Return the prompt `name` with its variables replaced. A ``{{…}}`` in a value is not replaced. With `entries`,
-        the prompt asks for choices about turns and a brief (a page of memory); without, for a brief alone. Every prompt
-        may contain ``{{brief_rules}}``, the rules for writing a brief."""
+        the prompt asks for choices about turns and a brief (a page of memory); without, for a brief alone. The rules
+        for writing a brief replace ``{{brief_rules}}`` in the prompts that have it."""
         variables = {"brief_rules": self.texts["brief"], **variables}
         part = "with entries" if entries else "brief alone"
         text = _PART.sub(lambda match: match[2] if match[1] == part else "", self.texts[name])

@@ -54,7 +54,7 @@ BRIEF_OUTPUT_SHARE = 0.6
 """Largest share of the model's output limit that the brief (page of memory) may take."""
 LINE_TOKENS = 80
 """Tokens of one line of the brief (page of memory): 160 characters in English, 80 in Chinese. The model gets its limit
-in lines, as it can count lines and imitate a length that it sees, but cannot count words."""
+also in lines, as it can count lines and imitate a length that it sees, but cannot count words."""
 DENSE_PROSE = 1.35
 """Tokens of one character of a brief (page of memory), as a multiple of those of the conversation's prose: 1.25 to 1.45
 in 24 answers about twelve sessions in three languages."""
@@ -68,9 +68,9 @@ tokens of one, in eight answers. With page and JSON marks, an answer has 3 % of 
 MOST_FAILURES = 30
 """Largest number of failed turns that a question lists for the page of memory, the newest ones."""
 CHOICE_SHARE = 0.5
-"""Share of the target, without the page of memory, for turns and lines that a model chooses; rules fill the rest. In
-eleven plans for a tenth of the history, the lines chosen by rules answered as many test questions as those of
-models."""
+"""Share for turns and lines that a model chooses, of the space in the target beside the page of memory and what stays
+in any case; rules fill the rest. In eleven plans for a tenth of the history, the lines chosen by rules answered as many
+test questions as those of models."""
 LEAST_CHOICE_TOKENS = 300
 """Smallest space in tokens for which the model is asked to choose turns, as explaining that to it takes 900 tokens."""
 CHOSEN_ENTRY_TOKENS = 40
@@ -98,7 +98,7 @@ class QuestionBasis:
     new: Sequence[TurnEvidence]
     """All other turns, which the questions show."""
     least_tokens: int
-    """Tokens that stay whatever the model decides: those of unanswered turns (the newest) and of pinned lines."""
+    """Tokens that stay whatever the model decides: those of unanswered turns (the newest) and of the user's words."""
 
     @classmethod
     def of(cls, request: PlanRequest) -> QuestionBasis:
@@ -308,7 +308,8 @@ def _piece_sizes(basis: QuestionBasis, scope: Scope, brief: str, *, is_last: boo
 
 def sizes_text(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> str:
     """Return sentences that state for the model how large the conversation is, how much of it may stay, and how long
-    its answer about `turns` may be. The limits are in lines and entries, which a model can count."""
+    its answer about `turns` may be. The limit of the brief (page of memory) is in characters and in lines, that of the
+    choices in entries, as a model can count lines and entries."""
     request, least_tokens, page_tokens = basis.request, basis.least_tokens, brief_tokens(basis, turns)
     all_tokens = request.evidence.tokens
     kept_tokens, page_lines = min(all_tokens, request.target_tokens), max(1, round(page_tokens / LINE_TOKENS))
