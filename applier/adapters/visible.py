@@ -92,7 +92,7 @@ class Visible:
             self.store.close()
 
     def conversations(self) -> list[VisibleConversation]:
-        """Return all conversations that may be read, the one that was compacted last at the end."""
+        """Return all conversations that may be read: those of the sessions themselves, then others by first event."""
         if self._history:
             plans = self.store.plans(self._history)
             return [VisibleConversation("", self._history, plans[-1] if plans else "")]
@@ -100,13 +100,13 @@ class Visible:
         return [VisibleConversation(name, frame.key, frame.plan_id) for name, frame in frames.items() if frame.key]
 
     def current(self) -> VisibleConversation:
-        """Return the conversation of a session itself, or else (only subagents are stored) the one that was compacted
-        last. Raise ReferenceNotFound if there is none."""
+        """Return the conversation of a session itself, or else (only subagents are stored) the one whose first event is
+        the newest. Raise ReferenceNotFound if there is none."""
         conversations = self._newest_first()
         return next((one for one in conversations if one.session in self._sessions), conversations[0])
 
     def _newest_first(self) -> list[VisibleConversation]:
-        """Return the conversations that may be read, the last compacted first, or raise ReferenceNotFound."""
+        """Return the result of `conversations` in reverse order, or raise ReferenceNotFound if there are none."""
         conversations = self.conversations()
         if not conversations:
             has_selection = self._sessions or self._history
@@ -164,8 +164,8 @@ class Visible:
         return f"{shortest_names(sorted(digits)).get(key.removeprefix('h'), key)}:{turn}"
 
     def search(self, text: str, *, part: Part | None, tool: str | None, limit: int | None) -> SearchResult:
-        """Return at most `limit` turns that match `text`, the newest conversation first, with ids of the form
-        ``h1a:t12``. `part` and `tool` narrow the search as in `Store.search`."""
+        """Return at most `limit` turns that match `text`, by conversation in the order of `_newest_first`, with ids of
+        the form ``h1a:t12``. `part` and `tool` narrow the search as in `Store.search`."""
         keys = [conversation.history_key for conversation in self._newest_first()]
         names = shortest_names([key.removeprefix("h") for key in keys])
         results = {key: self.store.search(text, key, part=part, tool=tool, limit=limit) for key in keys}
@@ -191,7 +191,8 @@ class Visible:
         return [event for event in self.store.events() if event.get("session") in names] if names else []
 
     def _names(self) -> list[str]:
-        """Return the ids of the sessions that may be read, then those of their conversations and subagents."""
+        """Return the ids of the sessions that may be read, then those of their conversations and subagents, by first
+        event."""
         return list(dict.fromkeys([*self._sessions, *self._sessions_with(_BELOW)])) if self._sessions else []
 
     def _sessions_with(self, end: str) -> list[str]:

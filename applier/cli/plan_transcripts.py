@@ -1,7 +1,7 @@
 """Plans one transcript, and writes its compacted form (the view); or plans many, with one row of results for each.
 
 A row is a line of JSON with the sizes of one file's plan, or with the reason why there is none. A run over many files
-can be continued: files with a row about their present content are not planned again.
+can be continued: files with the sizes of a plan of their present content are not planned again.
 """
 
 from __future__ import annotations
@@ -172,9 +172,10 @@ def plan_files(
     places: Sequence[Path], output: Path | None, plans: Path | None, options: PlanOptions, *, workers: int, cap: float
 ) -> None:
     """Plan all transcripts in `places` (files and folders) in `workers` processes, and write a row for each to the file
-    `output`, or on standard output. Transcripts with a row from an earlier run are not planned again.
+    `output`, or on standard output. Transcripts whose row from an earlier run still holds are not planned again.
 
-    `plans`: folder for the plans themselves; None to write none. The run stops when a model has cost `cap` dollars.
+    `plans`: folder for the plans themselves; None to write none. The run does not begin if a model may cost more than
+    `cap` dollars, and stops when it has cost more.
     """
     options = _resolved(replace(options, with_plan=plans is not None))
     excluded = [os.path.realpath(place) for place in (output, plans) if place]

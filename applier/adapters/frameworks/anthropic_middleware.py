@@ -177,12 +177,13 @@ class _Exchange:
 
 
 def _listening(stream_class: type[Any], observe: Callable[[object], None]) -> type[Any]:
-    """Return a subclass of the SDK's `stream_class` (``Stream[…]``, ``AsyncStream[…]``) that also passes the events
-    with token counts, at start and end, to `observe`. All events stay unchanged, and none is read ahead."""
+    """Return a subclass of the SDK's `stream_class` (``Stream[…]``, ``AsyncStream[…]``) that also passes the message
+    at the start, with its token counts, and the changes at the end, with the reason to stop, to `observe`. All events
+    stay unchanged, and none is read ahead."""
     plain = get_origin(stream_class) or stream_class
 
     def observed(event: Any) -> Any:
-        """Return `event` unchanged, after passing its message or changes to `observe` if it contains token counts."""
+        """Return `event` unchanged, after passing its message or changes to `observe` if it has them."""
         kind = getattr(event, "type", "")
         if kind in ("message_start", "message_delta"):
             observe(event.message if kind == "message_start" else event.delta)

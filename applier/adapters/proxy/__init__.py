@@ -211,7 +211,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 async def _delete_old(store: SessionStore, bounds: RetentionTable) -> None:
-    """Delete old conversations, and the oldest while the store is too large, now and every few hours."""
+    """Delete old conversations, and the oldest while the store is too large, now and every `bounds.every_hours`."""
     days, megabytes = bounds.older_than_days, bounds.larger_than_megabytes
     older = None if days is None else days * _DAY_SECONDS
     larger = None if megabytes is None else round(megabytes * _MEGABYTE)

@@ -152,8 +152,8 @@ class Conversations:
         planner_access: PlannerAccess | None,
         digest: str = "",
     ) -> Conversation | None:
-        """Return the conversation that `messages` continue, or a new one. Return None as long as they contain no answer
-        of a model, since there is nothing to compact yet.
+        """Return the conversation that `messages` continue, or a new one. Return None as long as they contain neither
+        an answer of a model nor a compaction by the proxy, since there is nothing to compact yet.
 
         `body` and `headers`: those of the request. `planner_access`: access to a model for plans, if the conversation
         is opened now; None if its provider offers none. `digest`: the `Conversation.digest` in a compaction by the

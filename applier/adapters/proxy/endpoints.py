@@ -217,8 +217,9 @@ class Endpoints:
 class _StreamedAnswer(StreamingResponse):
     """Answer of the provider that is passed on to the client as it arrives; breaks off if the provider does.
 
-    The gateway gets the whole answer before the client has its end, because the client's next request may go to
-    another proxy. If the client disconnects, the gateway gets the part that arrived.
+    The gateway gets an answer of known length before the client has its end, because the client's next request may go
+    to another proxy; any other answer, such as a stream, directly after its end. If the client disconnects, the gateway
+    gets the part that arrived.
     """
 
     def __init__(self, upstream: httpx.Response, proxied: ProxiedRequest | None, gateway: Gateway) -> None:

@@ -212,8 +212,9 @@ _LOGGED_CHARACTERS = 80
 class Entrance:
     """Middleware in front of the proxy: lets a request in or refuses it, and logs the status of the answer.
 
-    A proxy on loopback accepts only loopback host names, and no proxy answers pages of another site. If the settings
-    have a token, every request needs it. In a team, a request needs the token of a person with quota left.
+    A proxy on loopback accepts only loopback host names, unless people have tokens, and no proxy answers pages of
+    another site. If the settings have a token, every request needs it, except those of `_OPEN_PATHS`. If people have
+    tokens, a request needs one; to post, its person must have quota left.
     """
 
     def __init__(self, app: ASGIApp, settings: ProxySettings, metrics: Metrics, people: People | None) -> None:

@@ -168,7 +168,8 @@ class Gateway:
 
     def _prepared(self, proxied: ProxiedRequest, body: dict[str, Any]) -> ProxiedRequest | None:
         """Return the request with the messages that its conversation's session prepared, or with the proxy's answer if
-        it asks for a compaction. Return None if it belongs to no conversation yet. `body`: the form for the session."""
+        it asks for a compaction. Return None if it belongs to no conversation yet, or asks for a compaction that only
+        the provider can make. `body`: the form for the session."""
         wire, ask = proxied.wire, compaction_ask(body, proxied.path) if proxied.wire is RESPONSES else ""
         body = without_ask(body, ask) if ask else body
         messages = wire.messages(body)

@@ -73,7 +73,7 @@ def without_ask(body: Data, ask: CompactionAsk) -> Data:
 def with_view(body: Data, record_of: Callable[[str], Data | None]) -> Data:
     """Return the request `body` with the proxy's newest compaction in it replaced by the compacted messages (the view),
     in an item of the type `VIEW`. Earlier items that these messages cover are left out. If `body` contains no
-    compaction by the proxy, return the same object.
+    compaction by the proxy, or its record cannot be read, return the same object.
 
     `record_of` takes the digest of an answer's text, and returns the record of its compaction, or None.
     """

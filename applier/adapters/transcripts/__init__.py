@@ -100,11 +100,12 @@ def _files_below(place: Path) -> Iterator[Path]:
 
 
 def write_transcript(messages: Sequence[object], like: Transcript, *, session_id: str = "") -> str:
-    """Return `messages` (Anthropic messages, such as a compacted conversation) as text in the file format of `like`.
+    """Return `messages` (Anthropic messages, such as a compacted conversation) as text in the file format of `like`; if
+    this format is only read, as a JSON object with Anthropic messages, system prompt and tools.
 
-    Everything around the messages in the file of `like` (system, tools, other fields and conversations) is kept. For a
-    session log, the text is a log of a new session, in which messages of the old log keep their lines. `session_id`:
-    the id of the new session; empty for one computed from the messages.
+    Everything around the messages in a file of another format (system, tools, other fields and conversations) is kept.
+    For a session log, the text is a log of a new session, in which messages of the old log keep their lines.
+    `session_id`: the id of the new session; empty for one computed from the messages.
 
     Raises:
         TranscriptError: An item of `messages` is not a message. The text names its index.

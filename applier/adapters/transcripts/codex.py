@@ -1,7 +1,7 @@
 """Codex: reads its session logs (rollouts) as transcripts and writes sessions that it can resume.
 
 A response item is a message, call or result that the model received or wrote. Events repeat the items for the screen
-and are not read. Reasoning is encrypted and left out.
+and are not read, except those by which the session goes back. Reasoning is encrypted and left out.
 """
 
 from __future__ import annotations

@@ -310,7 +310,7 @@ def _opencode(entry: Data) -> EntryContent:
 
 
 _PI_NOTES = ("custom_message", "branch_summary")
-"""Types of log lines with texts that Pi or an extension of it sent to the model; other types are for the screen."""
+"""Types of log lines, besides messages, that are read: texts that Pi or an extension of it sent to the model."""
 
 
 def _pi(entry: Data) -> EntryContent:

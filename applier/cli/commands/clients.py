@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 MOST_RECEIPTS = 3
 """Number of conversations, the last used, of which `wrap` shows what was kept; each takes a second or more."""
 UNTOUCHED_SECONDS = 60
-"""Seconds after which a change of a session file that `resume` wrote means that the session was resumed."""
+"""Seconds after which a change of a session file that `resume` or `apply` wrote means that the session was resumed."""
 _POLL_SECONDS = 0.05
 """Pause between two checks whether the client has ended."""
 
@@ -278,8 +278,8 @@ def resume_command(
 def _log_of(session: str, store: str | None) -> Path:
     """Return the session log that `session` names: by a path, an id, or ``last`` for the newest one of this folder.
 
-    ``last`` skips logs that the command `resume` wrote and that no client has continued: they are copies. The events
-    in the store show which these are.
+    ``last`` skips logs that the commands `resume` and `apply` wrote and that no client has continued: they are copies.
+    The events in the store show which these are.
     """
     if Path(session).is_file():
         return Path(session)
@@ -300,7 +300,7 @@ def _id_of(log: Path) -> str:
 
 
 def _times_of_writing(store: str | None) -> dict[str, float]:
-    """Return the times at which `resume` wrote sessions, by the session's id; empty if there is no store."""
+    """Return the times at which `resume` and `apply` wrote sessions, by the session's id; empty without a store."""
     try:
         with existing_store(store) as opened:
             events = opened.events()

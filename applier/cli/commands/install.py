@@ -174,7 +174,8 @@ def status_command(client: str, as_json: bool) -> int:
 
 
 def _run_client(client: str, folder: Path, commands: Sequence[str]) -> None:
-    """Run `commands` by which the client adds or removes the plugin; only `status` reports failures."""
+    """Run `commands` by which the client adds or removes the plugin. Failures are not reported here, but by
+    `_problems`."""
     path = program_file(CLIENTS[client].command)
     for command in commands if path else ():
         _run([path, *(word.format(folder=folder) for word in command.split())])
@@ -312,7 +313,7 @@ def _claude_code_problems(path: str, folder: Path) -> Iterator[Problem]:
 
 
 def _printed_json(command: list[str]) -> object:
-    """Run `command` and return the JSON that it prints; None if it fails or prints no JSON."""
+    """Run `command` and return the JSON that it prints; None if it cannot be run or prints no JSON."""
     process = _run(command)
     try:
         return json.loads(process.stdout) if process else None

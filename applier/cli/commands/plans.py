@@ -1,7 +1,8 @@
 """`compactor plan`, `review`, `apply`, `demo`, `prompts`: make, show, change and apply a plan; copy the prompts for it.
 
 A plan decides for each turn of a conversation whether it is kept, summarized or replaced. Only files that the user
-named are written. Before a transcript without the original turns is written, these are stored.
+named are written, and, from the page of ``--web``, a plan and a transcript beside the user's. Before a
+transcript without the original turns is written, these are stored.
 """
 
 from __future__ import annotations

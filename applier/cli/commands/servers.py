@@ -340,7 +340,8 @@ _ANSWERS: Mapping[str, Callable[[Any, str], object]] = {
     "remember": _remember,
     "shorten": _with_store(lambda call, store, _project: mod.shorten(call, store)),
 }
-"""Functions that answer a plugin, by the QUESTION in the command line; they take the plugin's JSON and its folder."""
+"""Functions that answer a plugin, by the QUESTION in the command line; they take the plugin's JSON and the project's
+folder."""
 
 
 def _input() -> Any:
