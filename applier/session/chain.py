@@ -64,8 +64,8 @@ def find_store(state: State) -> None:
 
 
 def begin_with_lessons(state: State) -> None:
-    """Add lines learned from earlier conversations to the first list of a new one, after its last message. Only lines
-    that a person approved and that are relevant to the task are added."""
+    """Add lines learned from earlier conversations to the first list of a new one, at the end of its last message. Only
+    lines that a person approved and that are relevant to the task are added."""
     setup, ledger, tracker = state.setup, state.ledger, state.ledger.tracker
     project, most_tokens = setup.settings.project, setup.settings.learned_tokens
     is_new = ledger.arrival.start == 0 and ledger.last.at is None and ledger.frame.is_empty
@@ -108,7 +108,8 @@ def plan(state: State) -> None:
 
 
 def run_last_resorts(state: State) -> None:
-    """Run the preset's strongest ways to shorten the list, which act only if the prompt would not fit otherwise."""
+    """Run the preset's strongest ways to shorten the list, which act only if the prompt is too long or nearly so. A
+    compaction requested for this call is over then."""
     for row in state.setup.preset.last_resorts:
         run_row(state, row)
     state.pressure.requested = state.pressure.focus = ""
@@ -301,8 +302,8 @@ def _just_compacted(state: State) -> bool:
 
 
 def recover(state: State, messages: Sequence[object], refused: TooLong | TooHeavy | LostResults) -> list[Any] | None:
-    """Return another list after the provider refused the last one (`refused`): with results for all calls, or much
-    shorter. Return None if neither helps, or if that was tried for this list before."""
+    """Return another list after the provider refused the last one (`refused`): with results for all calls, or
+    smaller. Return None if neither helps, or if that was tried for this list before."""
     if isinstance(refused, LostResults):
         return _with_missing_results_noted(state, messages)
     pressure = state.pressure

@@ -136,10 +136,8 @@ def attempt(
     """Ask `tier` (a way to shorten the list) for a change, and apply it if it saves enough and no hook forbids it.
 
     `least_tokens`: smallest saving. `trigger`: the cause, for the log. `forced`: no hook can forbid the change.
-        `new_from`:
-    index of the first message that was not sent yet; None if all were. `focus`: what matters most now, for the planner.
-        With
-    `dry_run`, nothing is applied.
+    `new_from`: index of the first message that was not sent yet; None if all were. `focus`: what matters most now, for
+    the planner. With `dry_run`, nothing is applied.
     """
     name, log_numbers, missing_tokens, started = _name_of(tier), dict[str, Any](), 0, state.setup.clock()
     kind: EventKind = "tier_failed"
@@ -284,7 +282,8 @@ def _text_to_repeat(state: State, kept_turns: frozenset[str] = frozenset()) -> s
 
 
 def _with_repeated_text(state: State, edits: Edits) -> Edits:
-    """Return `edits` with the text to repeat (rules, lists, files) at the end of the newest user message."""
+    """Return `edits` with the text to repeat after a plan (rules, lists, files) at the end of the newest message, if
+    that is the user's."""
     last = len(state.ledger.tracker) - 1
     if edits.plan is None or state.ledger.tracker.plain[last]["role"] != "user":
         return edits

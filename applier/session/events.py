@@ -81,7 +81,8 @@ class Event:
 
 Hook = Callable[[Event], object]
 """Function of the user's program that receives events. If it returns False for a ``pre_compact`` event, the compaction
-is not made, unless the prompt would not fit otherwise. Its exceptions are logged and ignored."""
+is not made, unless it is forced: the window is nearly full, a new tool result is shortened, the request has too many
+pictures or bytes, or the provider refused the last list. Its exceptions are logged and ignored."""
 Hooks = Mapping[str, Hook | Sequence[Hook]]
 """Hooks (functions of the user's program) by the kind of event that they receive; under ``"*"`` for all events."""
 

@@ -89,8 +89,8 @@ class Ledger:
 
     tracker: HistoryTracker
     owner: str = ""
-    """Id of the session's owner, whose compacted lists are recognized when they come back; empty without a session
-    id."""
+    """Id of the session, by which its compacted lists are recognized when they come back; empty if the caller gave
+    none."""
     keys: list[str] = field(default_factory=list)
     """Store keys of the histories that `restore` may read: those of this session, its parent and its children, which
     all share this one list object."""

@@ -80,7 +80,8 @@ class SessionStore:
     def use(self, act: Callable[[Store], T]) -> T:
         """Open the store if needed, call `act` with it, and return the result.
 
-        If the store's file was removed meanwhile, create the store again and call `act` once more.
+        If the store's file was removed meanwhile, create the store again and call `act` once more, unless the caller
+        opened the store.
 
         Raises:
             StoreError: the store cannot be opened, or behaves unexpectedly.

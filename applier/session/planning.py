@@ -107,7 +107,8 @@ class Planning:
     client_follows: bool = False
     """True if the caller will pass the agent's client after the next answer; a planner that needs it waits."""
     previous: CompactionPlan | None = None
-    """Last plan, whether it was applied or not. The next plan reuses it, so that a model reads no turn twice."""
+    """Plan that the next one reuses, so that a model reads no turn twice: the last one that a model made, or without
+    one the last; whether it was applied or not."""
     read_before: int = 0
     """Tokens that planners had read for this session in earlier processes, which count towards a limit."""
     ready: CompactionPlan | None = None

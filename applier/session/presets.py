@@ -67,7 +67,7 @@ class Measurement:
     idle_seconds: float = 0.0
     """Seconds since the last call."""
     requested: str = ""
-    """Cause of a requested compaction (``manual``, ``tool``, ``prompt_too_long``); empty without one."""
+    """Cause of a compaction requested for this call (``tool``, ``window_exceeded``); empty without one."""
     prices: ModelPrices = field(default_factory=cache_prices)
 
 
@@ -121,7 +121,8 @@ class Step:
     when: tuple[When, ...]
     """Triggers (conditions to run) of the row, one of which is enough."""
     min_savings_tokens: int = 0
-    """Smallest saving in tokens for which the list is changed; ignored if the prompt would not fit."""
+    """Smallest saving in tokens for which the list is changed; ignored if it was requested or the window is nearly
+    full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,8 @@ class Preset:
 
     @property
     def last_resorts(self) -> tuple[Step, ...]:
-        """Rows (ways to shorten the list, with triggers) for a prompt that would not fit even after a plan."""
+        """Rows (ways to shorten the list, with triggers) for a prompt that is too long, or nearly so, even after a
+        plan."""
         return self.steps[self._planning_at + 1 :]
 
     @property
@@ -177,7 +179,7 @@ class Preset:
 
         ``keep_ratio`` sets how much a plan leaves, and ``compact_at_ratio`` when it is made; None changes nothing.
         After a refusal by the provider at most `RECOVERY_SHARE` is kept. Rows for a prompt that would not fit do not
-        change. Without ``auto_compact``, the list is only shortened on request or after a refusal.
+        change. Without ``auto_compact``, the list is only shortened by `Session.compact` or after a refusal.
         """
         keep_share, compact_at = settings.keep_ratio, settings.compact_at_ratio
         keep_in_recovery = None if keep_share is None else min(keep_share, RECOVERY_SHARE)
@@ -281,7 +283,7 @@ def _system(
     **more: Any,
 ) -> Preset:
     """Return a preset that imitates another system: it runs the rows `cheaper`, then makes a plan on request or if
-    `when` fires. A requested compaction frees as much as possible. `more`: further fields of the preset."""
+    `when` fires. A plan for `Session.compact` may free any number of tokens. `more`: further fields of the preset."""
     steps = (*cheaper, Step(plan, (ASKED, when), min_savings_tokens), *SAFETY)
     return Preset(name, arrival, steps, manual=(replace(plan, max_freed_tokens=0),), **more)
 

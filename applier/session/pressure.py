@@ -22,7 +22,7 @@ GROWTH_WEIGHT = 0.1
 """Weight of the newest call in the running average of how much a call adds to the prompt."""
 REARM_SHARE, FORCED_REARM_SHARE = 0.05, 0.01
 """Shares of the limit by which the history must grow before a tier (way to shorten) is tried again after a try. The
-second share is for tiers that run because the prompt would not fit; only messages that the model has answered count."""
+second share is for tiers that ran because the window was nearly full."""
 
 
 class Pause(NamedTuple):
@@ -55,9 +55,10 @@ class Pressure:
     left_tokens: int = 0
     """Tokens that the last plan left, without the newest messages; the next plan will hardly leave less."""
     pauses: dict[tuple[str, bool], Pause] = field(default_factory=dict)
-    """Pause of each tier (way to shorten the list), by its name and whether it ran because the prompt would not fit."""
+    """Pause of each tier (way to shorten the list), by its name and whether it ran because the window was nearly
+    full."""
     requested: str = ""
-    """Cause (``manual``, ``tool``, …) of a compaction requested for the next call; empty without one."""
+    """Cause (``tool``, ``window_exceeded``) of a compaction requested for the next call; empty without one."""
     focus: str = ""
     """Text for the planner on what matters most in the requested compaction."""
     is_full: bool = False
@@ -170,7 +171,8 @@ class Pressure:
     def is_paused(self, tier: str, forced: bool, history_tokens: int, answered_tokens: int, view_tokens: int) -> bool:
         """Return True if `tier` should not be tried yet, as the history has hardly grown since the last try. `forced`:
         the tier runs because the window is nearly full, for which it has a pause of its own. If the prompt (with
-        `view_tokens` of messages) does not fit, only the size `answered_tokens` of the answered messages counts."""
+        `view_tokens` of messages) does not fit, it is enough that the answered messages, now `answered_tokens`, have
+        grown."""
         pause = self.pauses.get((tier, forced), Pause(0, 0))
         if history_tokens >= pause.history_tokens:
             return False

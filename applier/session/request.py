@@ -79,7 +79,8 @@ def with_breakpoint(
 
     So the provider caches that part, which will stay the same. The mark is set only if the caller sets marks, and one
     more is allowed. `behind`: the caller's marks after the compacted part. `replaced`: the caller's marks on messages
-    that were compacted. The mark has the longest lifetime of all, as a longer one may not follow a shorter one.
+    that were compacted. The mark has the longer lifetime if one of these has it, and if all marks before it do, as a
+    longer one may not follow a shorter one.
     """
     marks = [*behind, *([call.cache_control] if call.cache_control else [])]
     all_marks = [*replaced, *marks]

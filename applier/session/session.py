@@ -55,7 +55,8 @@ class Session:
                 ...
 
     The caller may keep its whole list, or go on with the list that `prepare` returned; either is recognised. All
-    methods may be called from several threads; one runs at a time. `state`, `task` and `log` never wait for another.
+    methods may be called from several threads; one runs at a time. To read `state`, `task` or `log` never waits for
+    another.
     """
 
     def __init__(
@@ -79,7 +80,8 @@ class Session:
         """Open a session; with a known `session_id` and the same `store`, continue it.
 
         Without `settings`, those of the environment, the project file and the defaults apply. Without `preset`,
-        `planner` or `window_tokens`, the settings decide (by default ``relevance``, ``auto`` and 200,000 tokens).
+        `planner` or `window_tokens`, the settings decide (by default ``relevance``, ``auto``, and the known window of
+        the model or else 200,000 tokens).
 
         Args:
             task: May be assigned later; empty means the user's own words.
@@ -90,7 +92,7 @@ class Session:
             clock: Function that returns the seconds since the epoch.
             hooks: Callables by event kind, ``"*"`` for all events.
             is_shared: Other processes may serve the same `session_id` from the same store, call by call. The store is
-                read at the first call, and each answer must be passed to `observe`.
+                read at each call but not before, and each answer must be passed to `observe`.
 
         Raises:
             SettingsError: a wrong type, an unknown preset, planner or hook, system and tools that leave no room, or
@@ -193,10 +195,10 @@ class Session:
         """Record the fields of the next request besides its messages, for middleware that sees each request.
 
         They decide token counts, limits and cache marks. A field that is not passed counts as unknown; a missing
-        `model` means the last one. `client` replaces the planner's client, if it has one, because the key of a login
-        changes after some hours. `client_follows`: the caller will call `note_sent` after the answer, so a planner that
-        uses the agent's client waits for that. If system prompt and tools leave no room for messages, the log reports
-        it, and nothing is compacted automatically.
+        `model` or `max_output_tokens` means the last one. `client` replaces the planner's client, if it has one,
+        because the key of a login changes after some hours. `client_follows`: the caller will call `note_sent` after
+        the answer, so a planner that uses the agent's client waits for that. If system prompt and tools leave no room
+        for messages, the log reports it, and nothing is compacted automatically.
 
         Raises:
             SettingsError: an argument of the wrong type; nothing has changed.
@@ -295,8 +297,8 @@ class Session:
 
         `reference` is ``t12`` for a turn of this session, or ``h1a2b3c4d:t12`` for one of its parent or children. The
         result has the whole turn, only its `lines` (first to last, from 1), or only lines that match `search`. With
-        `max_characters` it is a page of this length; ``next_line`` of the result begins the next page. After a restart,
-        turns newer than the last compaction are known again only after the first `prepare`.
+        `max_characters` it is a page of at most this length; ``next_line`` of the result begins the next page. After a
+        restart, turns newer than the last compaction are known again only after the first `prepare`.
 
         Raises:
             ReferenceNotFound: neither this session nor its parent or children have that turn.

@@ -33,7 +33,7 @@ from planner.reading.tokens import TokenCounter
 HOLD_SECONDS = 2.0
 """Longest time that a call waits for a call of another process in the same session."""
 PLAN_SECONDS = 120.0
-"""Longest time that other processes wait for a plan made in advance by one, unless the prompt would not fit."""
+"""Longest time that other processes wait for a plan made in advance by one, unless the window is nearly full."""
 
 
 class CallGuard:
@@ -128,8 +128,9 @@ class SavedSharedSession(SavedSession):
     gauge: Gauge
     """Formula for the provider's tokens of a prompt, by the tokens that are counted here."""
     rests: list[tuple[str, bool, int, int]]
-    """Tiers (ways to shorten the list) that are not tried for now, as they freed too little: the tier's name, whether
-    the prompt would not fit, and the sizes of the history and of its answered part from which it is tried again."""
+    """Tiers (ways to shorten the list) that are not tried for now, after an earlier try: the tier's name, whether it
+    ran because the window was nearly full, and the sizes of the history and of its answered part from which it is tried
+    again."""
     planner: str
     """Id of the process that makes the next plan in advance, or has made it."""
     planner_until: float

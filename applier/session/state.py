@@ -258,7 +258,8 @@ class State:
 
     def resume(self) -> None:
         """Continue from the state that an earlier process stored, if there is one. Model and thinking setting are those
-        of its last request, until the next request sets them. Raise StoreError if the stored state cannot be read."""
+        of its last request, until the next request sets them, unless the caller named another model. Raise StoreError
+        if the stored state cannot be read."""
         setup = self.setup
         saved = setup.store.use(lambda store: load_session(store, setup.session_id))
         setup.log.load(setup.store.use(lambda store: store.events(setup.session_id)))
@@ -325,7 +326,7 @@ class SessionState:
     breaker: BreakerState
     """State of the pause after failures of the planner: ``open`` while the planner is not asked."""
     history_key: str
-    """Key of the history as last stored; empty if it was never stored."""
+    """Key of the history in the store; empty if it is not stored, or if the caller changed its messages since."""
     history_messages: int
     planned: tuple[Planned, ...]
     """Requests to planners in this process, in order, with cost and reason of failure."""

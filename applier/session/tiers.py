@@ -4,9 +4,9 @@ A tier reads a `Situation` and returns `Edits` (the changes it wants), or None i
 nothing itself. Some tiers plan: they decide for each turn, and guards check that failed attempts and the user's words
 stay. The others replace single tool results, pasted texts and pictures by a short text.
 
-Calls stay, so that each call has its result. Lines of a failure and words of the user stay verbatim. Content that the
-agent looked up is shortened only if several pages of it would not fit together. The text says how to restore the
-original.
+Calls stay, so that each call has its result. In a result, lines of a failure and words of the user stay verbatim. New
+content that the agent looked up is shortened only if the prompt would not fit otherwise. The text says how to restore
+the original.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ class PlanTurns:
     name: str = "plan"
 
     def goal_tokens(self, room_tokens: int, history_tokens: int) -> int:
-        """Return the tokens that a plan should leave of a history of `history_tokens`. `room_tokens`: tokens available
-        for messages. The newest, unanswered messages count in neither number."""
+        """Return the tokens that a plan should leave of a history of `history_tokens`, without the newest, unanswered
+        messages. `room_tokens`: tokens available for messages."""
         floor = min(self.floor_tokens, int(room_tokens * FLOOR_SHARE))
         share = int(room_tokens * self.target_share)
         if self.history_share:
@@ -190,7 +190,7 @@ class SnipMiddle:
     """Way to shorten the list (tier): remove the middle of a list with too many messages."""
 
     over_messages: int = 50
-    """Number of messages from which the middle is removed."""
+    """Number of messages that a list may have: with more than `batch_messages` above it, the middle is removed."""
     keep_first: int = 3
     keep_last: int = 47
     batch_messages: int = 10

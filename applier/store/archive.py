@@ -35,9 +35,9 @@ from planner.reading.secrets import MARK
 
 CARRIED = SESSION_STATE, "origin:", "view:", "answer:"
 """Beginnings of the names of the states (named JSON values) that are exported with a conversation: its session, its
-folder, its compacted lists."""
+folder, its compacted lists, and the proxy's records of compactions that it answered by a text."""
 _LARGEST_BYTES = 64 * 2**20
-"""Largest content of one record in bytes: twice the size of a request to the Messages API."""
+"""Largest content of one record of most kinds in bytes: twice the size of a request to the Messages API."""
 _MOST_BYTES = {"history": 2**14, "order": 2**7, "fact": 2**20}
 """Largest content of the other kinds of records, in bytes."""
 _MOST_VALUES = 500_000
@@ -298,8 +298,8 @@ class _Import:
         return records.keep_history(self.store.backend, stored)
 
     def _plan(self, key: str, content: bytes) -> None:
-        """Store a plan if it is valid, not stored yet, and made for an imported history. From one's own backup, plans
-        for other histories are stored, too."""
+        """Store a plan if it is not stored yet and was made for an imported history; raise an error if it is not valid.
+        From one's own backup, plans for other histories are stored, too."""
         digest, prefix, _ = records.fields(key, 3)
         CompactionPlan.from_json(content, key)
         if (prefix in self.groups or self.is_own_backup) and not self.store.backend.keys(f"plan/{digest}/"):

@@ -20,7 +20,7 @@ from planner.errors import StoreDamaged, StoreError
 class Backend(ABC):
     """Database for records: a text of ASCII characters as the key, bytes as the body. Your own backend implements the
     abstract methods; ``Store(backend)`` does the rest. Several threads and processes may use it at once. All methods
-    except `transaction`, `flush` and `close` are called inside a transaction, by the thread that began it."""
+    except `transaction`, `hold`, `flush` and `close` are called inside a transaction, by the thread that began it."""
 
     place: str = "the store"
     """File or address of the database, for error texts, without a password."""

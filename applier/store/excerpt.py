@@ -52,7 +52,8 @@ class Restored:
     blocks: tuple[Block, ...] = ()
     """Content for a ``tool_result`` block: the text, with the turn's images and documents at their places."""
     lines: tuple[int, int] = (0, 0)
-    """Numbers of the first and last line of `text` within the turn; zeros without lines."""
+    """Numbers of the first and last line of `text` within the turn, or for a search, of the lines that were searched;
+    zeros without lines."""
     total_lines: int = 0
     """Number of lines of the turn."""
     next_line: int | None = None

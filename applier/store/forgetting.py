@@ -40,7 +40,7 @@ class _Mention(NamedTuple):
 
 @dataclass(slots=True)
 class HistoryFamily:
-    """Saved histories that can only be deleted together, because they refer to each other."""
+    """Saved histories with all that must stay in the store with them, because they refer to it."""
 
     histories: set[str] = field(default_factory=set)
     """Names of the histories."""

@@ -1,8 +1,8 @@
 """Opens a store: the file with a given name, the file in the user's state folder, or a PostgreSQL database.
 
 Checks the format, and upgrades format 4, with keys and plan ids of 8 hex digits, to format 5, with keys of 32. Only
-states and events had the short forms. A state with a short key that fits two histories is deleted; its session begins
-again from the agent's whole list.
+states and events had the short forms. A state with a short key that fits no history or several is deleted; its session
+begins again from the agent's whole list.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ key                                                   body
 ``order``                                             the last number used as an `ORDER`
 ====================================================  ==================================================
 
+Records of the search table for facts have forms of their own (`applier.store.search`).
+
 Histories with the same beginning share nodes, so saving a longer one costs the new messages only. A node is named by
 the digest of its message and its parent, so a changed chain is noticed when it is read.
 

@@ -45,7 +45,7 @@ _RANKED = "SELECT rowid, -rank FROM texts WHERE texts MATCH ? ORDER BY rank, row
 
 _UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]+")
 """Words in scripts that put no spaces between them: ``大阪城は``; not ``Osaka``. They are read by pairs of characters,
-as in Lucene's `CJKBigramFilter`; in a search the last character also counts alone."""
+as in Lucene's `CJKBigramFilter`; of a searched text the last character also counts alone."""
 _WORD = regex.compile(rf"(?V1){_UNSPACED.pattern}|[\w--[_{_UNSPACED.pattern[1:-2]}]]+")
 """Word, or run of words without spaces: ``drain``, ``大阪城は``; not ``drain_queue``, ``a.py``, which are two words."""
 _ASKED = regex.compile(r'"([^"]*\w[^"]*)"|(\S+)')
