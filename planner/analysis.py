@@ -40,7 +40,7 @@ class Analysis:
     """Values that were read from the turns, such as calls and failures."""
     counter: TokenCounter
     uses: Mapping[str, ToolUse] = field(default_factory=dict, compare=False)
-    """User's declarations of what tools do, by the tool's name."""
+    """Declarations of what tools do, by the user or the tools' own annotations, by the tool's name."""
     counted: Occurrences = field(default_factory=Occurrences, repr=False, compare=False)
     """Counts of names in the beginning of the history, by an earlier analysis, which are extended."""
     _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)

@@ -376,14 +376,14 @@ def open_planner(
 
 @dataclass(frozen=True)
 class _OrByRules:
-    """Planner for ``auto``: it asks the planner `first`, and plans by rules if `first` is None or fails, so that there
-    is always a plan. A note in the plan has the reason."""
+    """Planner for ``auto``: it asks the planner `first`, and plans by rules if `first` is None or its model cannot be
+    used. A note in the plan has the reason."""
 
     first: Planner | None
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """Return the proposal of `first`. If it is None or fails, return that of the rules, with a note on the reason
-        and the tokens that the failed attempt used."""
+        """Return the proposal of `first`. If it is None or its model cannot be used, return that of the rules, with a
+        note on the reason and the tokens that the failed attempt used."""
         note, usage = "no client and no API key: planned by rules", Usage()
         try:
             if self.first is not None:

@@ -214,7 +214,8 @@ class CompactionPlan(BaseModel):
     restore_tool: OptionalToolName = ""
     """Tool with which the agent can read a removed turn; its name is in the compacted messages. Empty without one."""
     tool_uses: dict[str, ToolUse] = Field(default_factory=dict)
-    """User's declarations of what the agent's tools do, by name, as they were used for the plan."""
+    """Declarations of what the agent's tools do, by name, as they were used for the plan: the user's, or the
+    annotations of the tools."""
     turns: tuple[TurnDecision, ...]
     brief: Text = ""
     """Page of memory at the front of the compacted messages: headings, and statements, one a line, with cited turns."""

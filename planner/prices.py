@@ -85,7 +85,8 @@ class ModelPrices(BaseModel):
 _GENERAL = ModelPrices(input=1, output=5)
 """Prices of an unknown model in relation to each other; they are no dollars."""
 _DEAREST = ModelPrices(input=10, output=50, cache_read=0.025)
-"""Highest known prices (Claude Fable 5.1), as an upper bound for an unknown model."""
+"""Prices of the dearest current Claude model (Claude Fable 5.1), assumed for an unknown model. Some older models cost
+more, and reads from the cache do for many models."""
 _LONG = PriceBand(above_tokens=272_000, input=2, output=1.5)
 """Prices of OpenAI's models for long prompts."""
 _UNLISTED = {
@@ -219,8 +220,8 @@ def dollars(model: str, *usages: Usage) -> float | None:
 
 
 def dollars_at_most(model: str, usage: Usage) -> float:
-    """Return the cost in dollars of `usage` of `model`; at the highest known prices if its own are not known, so that
-    the cost is never higher."""
+    """Return the cost in dollars of `usage` of `model`; at the prices of the dearest current Claude model if its own
+    are not known, so that the cost is mostly lower."""
     return _cost(_prices_of(model) or _DEAREST, usage)
 
 

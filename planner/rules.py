@@ -31,7 +31,8 @@ LEFT_TURNS = 10
 LEAST_DEMAND = 24
 """Smallest width (`text_width`) of a sentence of the user that may be a demand and so is kept as a fact."""
 FACT_CHARACTERS = 200
-"""Largest length of a fact that rules extract from a turn."""
+"""Largest length of a fact that rules extract. One on failures or packages is cut, a longer decision left out; demands
+of the user and paths stay whole."""
 
 _DECISION = lazy_pattern(
     r"\b(?:decided|decision|I'll (?:use|go with|keep)|let's (?:use|go with)|going with|chose|we(?:'ll| will) use)\b",

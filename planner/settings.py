@@ -159,7 +159,7 @@ def restore_tool_of(tools: Sequence[Mapping[str, Any]], called: str = RESTORE_TO
 
 
 class ToolUse(CheckedSettings):
-    """User's declaration of what one of the agent's tools does."""
+    """Declaration of what one of the agent's tools does, by the user or by the annotations of the tool."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -209,9 +209,9 @@ def is_sentence(text: str) -> bool:
 
 
 def _first_lines(turns: Sequence[TurnEvidence]) -> Iterator[LineGroup]:
-    """Yield the lines that nearly every card (excerpt) should show, in groups: short texts and the ends of long ones,
-    from the first turn and then the newest turns; then all that people typed, short messages first; then short texts
-    that the agent wrote before its calls."""
+    """Yield the lines that nearly every card (excerpt) should show, in groups: short texts, the ends of long ones and
+    why something failed, from the first turn and then the newest turns; then all that people typed, short messages
+    first; then short texts that the agent wrote before its calls."""
     newest = [*turns[:1], *reversed(turns[1:])]
     for turn in newest:
         age = turns[-1].turn.number - turn.turn.number

@@ -80,7 +80,7 @@ class LessonsModel:
         return f"{self.endpoint.model} {self.prompts.hash[7:15]}"
 
     def price(self, usage: Usage) -> float:
-        """Return the price of `usage` in dollars, at the highest known price if the model's own is unknown."""
+        """Return the price of `usage` in dollars; that of the dearest current Claude model if its own is unknown."""
         return dollars_at_most(self.endpoint.model, usage)
 
     def estimated_cost(self, tokens: int) -> float:
