@@ -95,7 +95,8 @@ class Compaction:
 
 def run_row(state: State, row: Step) -> None:
     """Run one row of the preset (a tier with its trigger) if its trigger fires and nothing forbids it. It does not run
-    while the store fails, the tier is paused after an earlier try, or the model is within its turn."""
+    while the store fails, nor, without a request, while the tier is paused after an earlier try. Within the model's
+    turn it runs only on request or if the window is nearly full."""
     measured, pressure = state.measure(), state.pressure
     pressure.level = measured.level
     fired = next((when for when in row.when if when.fires(measured)), None)

@@ -41,7 +41,7 @@ class SessionStore:
     def __init__(self, store: Store | str | Path | None, patience_seconds: float | None = None) -> None:
         """Use `store`: an open store, which the caller closes, the path of one, or None for the default one.
 
-        An operation that takes longer than `patience_seconds` is broken off.
+        If this opens a store on a server, an operation longer than `patience_seconds` is broken off.
 
         Raises:
             SettingsError: `store` is none of these.

@@ -277,7 +277,8 @@ class Session:
         return None if accepted is None else [*closed, *accepted]
 
     def undo(self) -> bool:
-        """Undo the last compaction; return False if there is none. The last ten can be undone, one by one.
+        """Undo the last compaction; return False if there is none. The last ten can be undone, one by one; after a
+        restart only the last.
 
         The next `prepare` sends the list as it was before the compaction, unless the store fails to save what that list
         leaves out. Then nothing is compacted automatically until the list has grown further or does not fit the window.
@@ -297,8 +298,9 @@ class Session:
 
         `reference` is ``t12`` for a turn of this session, or ``h1a2b3c4d:t12`` for one of its parent or children. The
         result has the whole turn, only its `lines` (first to last, from 1), or only lines that match `search`. With
-        `max_characters` it is a page of at most this length; ``next_line`` of the result begins the next page. After a
-        restart, turns newer than the last compaction are known again only after the first `prepare`.
+        `max_characters` it is a page of at most this length, but of at least one line; ``next_line`` of the result
+        begins the next page. After a restart, turns newer than the last compaction are known again only after the first
+        `prepare`.
 
         Raises:
             ReferenceNotFound: neither this session nor its parent or children have that turn.

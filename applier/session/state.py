@@ -36,7 +36,7 @@ from planner.settings import declared_uses
 
 @dataclass(frozen=True)
 class Setup:
-    """Arguments with which a session was opened, which never change."""
+    """Arguments with which a session was opened, and the objects made of them; only `marks` gets other values later."""
 
     session_id: str
     settings: SessionSettings

@@ -374,9 +374,10 @@ class Store:
 
         `lines` are the first and the last line to return. With `search`, only matching ones of them are returned,
         matched as in `Store.search`, but by words only if the text occurs in no turn of the history. `max_characters`
-        is the largest length of the text, which is cut after a line; `Restored.next_line` is the line to continue with.
-        `within` are the keys of the histories that the reader may see, with those they extend. Other histories do not
-        exist for the reader, and a bare ``t12`` is a turn of the first of `within` that is stored.
+        is the largest length of the text, which is cut after a line and has at least one; `Restored.next_line` is the
+        line to continue with. `within` are the keys of the histories that the reader may see, with those they extend.
+        Other histories do not exist for the reader, and a bare ``t12`` is a turn of the first of `within` that is
+        stored.
 
         Raises:
             ReferenceNotFound: there is no such history, turn or lines, or nothing in them matches; the text lists
