@@ -118,8 +118,7 @@ class ProxySettings:
     upstreams: Upstreams = field(default_factory=Upstreams)
     store: str | None = None
     session: dict[str, Any] = field(default_factory=dict)
-    """Settings of each conversation's session, such as ``window_tokens`` and ``preset``; others come from the
-    environment, the project's file or the defaults."""
+    """Settings of each session, such as ``window_tokens``; others come from environment, project or defaults."""
     own: OwnClient = field(default=OwnClient(), repr=False)
     """Agent program that the proxy was started for, if there is one."""
     team: TeamSettings | None = None
