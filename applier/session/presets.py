@@ -233,7 +233,8 @@ RELEVANT = PlanTurns(0.1, floor_tokens=8_000)
 """Tier for a requested compaction. It leaves little: the less is left, the cheaper is a call, but the more the agent
 misses."""
 A_FIFTH = replace(RELEVANT, target_share=0.2, history_share=0.2)
-"""Tier for an automatic compaction, which leaves a fifth of the history, and at most a fifth of the room in the window.
+"""Tier for an automatic compaction, which leaves a fifth of the history, and at most a fifth of the room in the window,
+but at least 8,000 tokens where they fit.
 
 A share of the window alone would be half of a short history, and next to nothing of one with large results. On nineteen
 sessions at 200,000 tokens, with cache reads at a tenth of the price, it keeps .974 of the names that the agent needs

@@ -26,7 +26,7 @@ MAX_CACHE_MARKS = 4
 
 @dataclass(frozen=True)
 class AgentCall:
-    """Fields of an agent's request to its model besides the messages; None for an unknown field."""
+    """Fields of an agent's request to its model besides the messages; an unknown one is None, the model empty."""
 
     model: str = ""
     system: str | Sequence[Block] | None = None
@@ -141,7 +141,8 @@ class Gauge:
     """Provider's count of the same prompt, from which on the ratio is measured. So the ratio covers all later text and
     not only the newest result."""
     is_resumed: bool = False
-    """True if the ratio was measured by an earlier process, and the provider reported no count since."""
+    """True if the ratio was measured by an earlier process, or follows from the tokenizers after a change of the model,
+    and the provider reported no count since."""
     is_doubted: bool = False
     """True if the provider's newest count was too low to be believed."""
 
