@@ -155,8 +155,9 @@ class Provenance(PlanPart):
     read_tokens: Count = 0
     """Tokens that models read for this plan and earlier ones of its session: the sum of `Usage.read_tokens`."""
     read_turns: Count = 0
-    """Number of turns, from the first one, that a model has read for this plan or for an earlier plan that it updates.
-    Later questions need not show them again, except `unread_turns`. 0 for a plan by rules alone."""
+    """Number of turns, from the first one, that a model has read for this plan or for an earlier plan that it updates,
+    without the last turn of the history. Later questions need not show them again, except `unread_turns`. 0 for a plan
+    by rules alone."""
     unread_turns: tuple[str, ...] = ()
     """Ids of turns among the first `read_turns` that no model has read, as their part of the history got no answer."""
     named: tuple[str, ...] = ()
