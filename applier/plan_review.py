@@ -109,5 +109,5 @@ def _edited(plan: CompactionPlan, edits: Sequence[Edit]) -> CompactionPlan:
 
 
 def review_plan(plan: CompactionPlan, preview: Preview | None = None) -> PlanReview:
-    """Return the review of a plan that nobody changed; `preview` is None if its messages are not known."""
+    """Return the review of a plan as it is; `preview` is None if its messages are not known."""
     return PlanReview(plan, plan_notes(plan), preview)

@@ -263,7 +263,7 @@ def _important_items(analysis: Analysis, facts: Sequence[ExtractedFact] = ()) ->
 
 
 def _demands(evidence: Evidence) -> Iterator[_Item]:
-    """Yield each sentence of the user that demands something, as an item."""
+    """Yield each line that the user typed as an item, except lines too short to make sense alone."""
     for turn_id, turn in evidence.turns.items():
         for statement in statements(turn.typed_lines):
             if statement.source == "user" and len(_words(statement.text)) >= LEAST_WORDS:

@@ -67,7 +67,7 @@ class SessionSettings(CheckedSettings, BaseSettings):
     """Share of the space for a prompt at which the conversation is compacted. None: the preset decides; ``relevance``
     compacts when reading the growth has cost as much as a compaction, and before the window is full."""
     window_tokens: int = Field(default=200_000, ge=2_000)
-    """Context window of the model. Not set: the known window of the request's model, if smaller than the default."""
+    """Context window of the model. Not set: `plan.window_tokens` if set, else the known one of the request's model."""
     max_output_tokens: int = Field(default=8_192, ge=1)
     """Agent's ``max_tokens``, for which room is kept free in the window: at most 20,000 tokens or a quarter of it."""
     tool_uses: dict[str, ToolUse] = Field(default_factory=dict)

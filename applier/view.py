@@ -1,8 +1,8 @@
 """Applies a plan: makes the shorter list of messages (the view), counts what it costs, and finds a view's originals.
 
-Only `apply` writes: it stores the originals before it returns a list without them. A view that comes back is recognized
-by the digest of its messages, in the same store and for the same owner; a pasted or forged one has another digest and
-restores nothing. For the digest, neighbours of one role count as one message.
+Only `apply` and `remember_view` write: `apply` stores the originals before it returns a list without them. A view that
+comes back is recognized by the digest of its messages, in the same store and for the same owner; a pasted or forged one
+has another digest and restores nothing. For the digest, neighbours of one role count as one message.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Preview:
     first_changed_message: int | None
     """Index of the first message that is different; None if nothing changes."""
     invalidated_tokens: int
-    """Tokens after the first changed message, which the provider had cached and bills in full once more."""
+    """Tokens from the first changed message on, which the provider had cached and bills in full once more."""
     payback_calls: float | None
     """Number of calls until the shorter list has saved what `invalidated_tokens` cost; None if nothing changes."""
     thinking: str

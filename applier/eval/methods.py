@@ -126,7 +126,7 @@ def methods_for(sample: str, names: Sequence[str], model: str | None = None) -> 
 
 
 def _own_method(module: str, function: str) -> Method:
-    """Return the user's own function as a method of compaction; every error in it becomes a `SettingsError`."""
+    """Return the user's own function as a method of compaction; an error in it becomes a `SettingsError`."""
     if places := os.environ.get("PYTHONPATH"):  # which the command ignores until here
         sys.path += places.split(os.pathsep)
     name = f"method {module}:{function}"
@@ -148,7 +148,8 @@ def _own_method(module: str, function: str) -> Method:
 
 @contextmanager
 def _explained_errors(name: str) -> Iterator[None]:
-    """Turn any error in the block, which runs the user's own code, into a `SettingsError` of one line."""
+    """Turn an error in the block, which runs the user's own code, into a `SettingsError` of one line, unless it is a
+    `CompactorError`."""
     try:
         yield
     except CompactorError:

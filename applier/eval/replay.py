@@ -33,12 +33,12 @@ class ReplayedCall:
 
     history_messages: int
     history_tokens: int
-    """Tokens of the prompt without any compaction, with system prompt and tools."""
+    """Tokens of the prompt without any compaction, with the system prompt."""
     sent_tokens: int
     cached_tokens: int
     """Tokens at the front that are the same as in the previous call, so that the cache has them."""
     invalidated_tokens: int
-    """Tokens of the previous call that are missing or changed in this one."""
+    """Tokens of the previous call from its first message on that is missing or changed in this one."""
     limit_tokens: int
     level: Level
     violations: tuple[str, ...]
@@ -137,7 +137,7 @@ def _replayed(
     session: Session, messages: Sequence[object], counter: TokenCounter, fixed_tokens: int, model: str, replace: bool
 ) -> Iterator[ReplayedCall]:
     """Replay a transcript: yield a simulated call in place of each message of the assistant. `fixed_tokens`: size of
-    system prompt and tools."""
+    the system prompt."""
     agents_list: list[Any] = []
     before: Sequence[Any] = ()  # the list sent last
     history_tokens, logged, counted = fixed_tokens, 0, dict[int, int]()

@@ -2,7 +2,8 @@
 
 A specific is a path, a URL, an identifier, an id, or a number of three digits or more. A need is a specific that the
 agent writes after a cut, which no method sees, and could know only from before the cut. A list is measured as plain
-text, in o200k tokens. Nothing here uses the planner, as a measure must not share the blind spots of what it measures.
+text, in o200k tokens. Of the planner only its readers of messages are used here, as a measure must not share the blind
+spots of what it measures.
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ def path_splits(specific: str) -> list[tuple[str, str]]:
 WINDOW_CHARACTERS = 60
 """Number of characters before and after a name that count as its context."""
 PASTED_CHARACTERS = 2_000
-"""Length from which text in a user message counts as pasted, so that it contains no demands."""
+"""Length above which text in a user message counts as pasted, so that it contains no demands."""
 QUOTED_CHARACTERS = 100
 """Number of characters of a failure's line that a compacted list must contain to have kept the failure."""
 
@@ -264,7 +265,7 @@ class Survival:
 
 def find_needs(before: Sequence[Message], after: Sequence[Message], task: str) -> tuple[Need, ...]:
     """Return the names that the agent writes in `after` and could know only from `before`, the messages before a cut.
-    They are in `before` but not in `task`, and no result in `after` shows them earlier."""
+    They are in `before` but not in `task`, and no result or words of the user in `after` show them earlier."""
     texts = pieces(before)
     before_text = "\n".join(texts)
     needs = []
@@ -277,7 +278,7 @@ def find_needs(before: Sequence[Message], after: Sequence[Message], task: str) -
 
 
 def _written_unseen(after: Sequence[Message]) -> list[str]:
-    """Return the names that the agent wrote in `after` before any tool result there showed them, in order."""
+    """Return the names that the agent wrote in `after` before a result or words of the user there showed them."""
     shown, written = "", dict[str, bool]()
     for message in after:
         if message["role"] == "user":

@@ -261,8 +261,8 @@ _PASSING = re.compile(
 
 
 def check_commands(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield a lesson for each command that checks the project (tests, lint) and succeeded. Also yield one for each
-    build command for which the agent gave a reason."""
+    """Yield a lesson for each short command that checks the project (tests, lint) and succeeded, except those that
+    everybody tries first. Also yield one for each build command for which the agent gave a reason."""
     known: set[str] = set()
     for turn, call, outcome in evidence.ended_calls():
         if not outcome.has_passed or any(RAN_NOTHING.search(line.text) for line in turn.statements_of(outcome.lines)):

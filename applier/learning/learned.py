@@ -1,9 +1,9 @@
 """Lines that a project has learned: their files, the choice of lines for a new conversation, and records in a store.
 
 A line in a file is ours if it is exactly as a person approved it; text that a person wrote or changed stays, and a
-deleted line is not added again. A repository's files may come from strangers: no link is followed, and only approved
-lines that matter for the task are used, as a record and not as instructions. Writes no file. Lessons are stored as soon
-as their conversation is read, so that an interrupted run can continue.
+deleted line is not added again. A repository's files may come from strangers: no link out of it is followed, and
+only approved lines that matter for the task are used, as a record and not as instructions. Writes no file. Lessons are
+stored as soon as their conversation is read, so that an interrupted run can continue.
 """
 
 from __future__ import annotations
@@ -241,8 +241,8 @@ def relevant_lines(lines: Sequence[str], task: str) -> list[str]:
 
 
 def file_below(root: Path, path: str) -> str | None:
-    """Return the content of the text file `path` inside the folder `root`. None if it is too large, outside the folder,
-    a link, or has a second name (hard link), as strangers could misuse these."""
+    """Return the content of the text file `path` inside the folder `root`. None if it is too large, is missing, leads
+    out of the folder, also by a link, or has a second name (hard link), as strangers could misuse these."""
     try:
         top = os.path.realpath(root)  # unlike `resolve`, `realpath` accepts links that lead in a circle
         place = os.path.realpath(os.path.join(top, path))

@@ -69,7 +69,7 @@ class Lesson:
     also: str = ""
     """Id of another turn that contains names in the text which the first turn lacks; empty if there are none."""
     is_long: bool = False
-    """True if `words` come from a message so long that it may be a form and not typed."""
+    """True if `words` are an item of the user's list of rules, which may be a form and not typed."""
 
 
 def sentence_key(text: str) -> str:

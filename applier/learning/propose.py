@@ -155,7 +155,7 @@ def _without_repeats(heard: Sequence[Heard]) -> Iterable[Heard]:
 
 def _is_worth_a_line(kind: str, same: Sequence[Heard]) -> bool:
     """Return True if the lessons `same`, all on one matter, are worth a line. One of them must be lasting, or two
-    conversations must show them. An error must also be solved. Other lessons must not be repeated in long messages
+    conversations must show them. An error must also be solved. Other lessons must not be repeated in lists of rules
     alone, which may be a form."""
     is_repeated = len({heard.conversation for heard in same}) >= FEWEST
     is_lasting = is_repeated or any(heard.lesson.lasting for heard in same)

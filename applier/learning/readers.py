@@ -1,6 +1,6 @@
 """Readers that find lessons in a conversation: the rules alone, or also a model, asked once for each conversation.
 
-A model's lesson is untrusted: it counts only if the cited turn contains its words and names.
+A model's lesson is untrusted: it counts only if the cited turn contains its words, and the conversation its names.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _is_covered(lesson: Lesson, covered: Sequence[set[str]]) -> bool:
 
 def _valid_lesson(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
     """Return the lesson that a model has `written`; None if the conversation does not prove it. The turn must contain
-    its words, and the conversation its names. If it claims that an error was solved, calls must show that."""
+    its words, and the conversation its names. An error counts only if calls show that it was solved."""
     text, words = in_one_line(written.text), in_one_line(written.words)
     turn = evidence.turns.get(written.turn)
     if turn is None or written.kind not in WRITTEN_KINDS or not text or len(text) + len(words) > MOST_CHARACTERS:

@@ -45,7 +45,7 @@ class Refusal:
     """Reason why the API would refuse a request (400), in the API's words."""
 
     rule: int
-    """Number of the broken rule, 1 to 25, in the list of `applier.testing`; 0 for a body that is no request at all."""
+    """Number of the broken rule, 1 to 25, in the list of `applier.testing`; 0 for anything else that a body must be."""
     message: str
     status: int = 400
 

@@ -1,8 +1,7 @@
-"""Judges a request by all rules of the API; this file has rules 10 to 14, on thinking (the model's reasoning).
+"""Judges a request by all rules of the API; this file has rules 10 to 14, on thinking (the model's reasoning), and 22.
 
 Thinking must be sent back unchanged and at its place. To check this without memory, the server signs each thinking
-    block:
-the signature has a digest of its text and a digest of the conversation before it.
+block: the signature has a digest of its text and a digest of the conversation before it.
 """
 
 from __future__ import annotations
@@ -139,7 +138,8 @@ def _latest_thinking_is_whole(request: Request, issued: Mapping[str, list[list[s
 
 
 def thinking_has_its_place(request: Request) -> Iterator[str]:
-    """Check that thinking is in assistant messages, never last, and first if it is manual."""
+    """Check that thinking is in assistant messages, never alone in one or at the end of the last message, and first if
+    it is manual."""
     merged = request.merged()
     for at, role, blocks in merged:
         kinds = [block["type"] in THINKING_TYPES for block in blocks]

@@ -1,4 +1,4 @@
-"""Rules of the API besides those on thinking: on calls and results (1 to 9), and on the rest of a body (0, 15 to 25).
+"""Rules of the API besides those on thinking: on calls and results (1 to 9), and others (0, 15 to 21, 23 to 25).
 
 Each rule is a function that yields an error text, in the API's words, for each place where a request breaks it.
 """

@@ -69,7 +69,7 @@ class MessagesServer:
         window_tokens: int = 200_000,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare the server; its port opens at ``with``. `clock` returns the time at which cached content expires."""
+        """Prepare the server; its port opens at ``with``. `clock` returns the present time, for the cache."""
         self.window_tokens = window_tokens
         self.exchanges: list[Exchange] = []
         """Requests for a message, with their answers, in order of arrival."""

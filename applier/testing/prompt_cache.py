@@ -1,7 +1,7 @@
 """Provider's prompt cache and its bill: how many tokens of a prompt are read from it, written to it, or paid in full.
 
 The prompt is cached up to each of its cache marks. A later request reads the longest cached part of its own prompt that
-ends at one of its marks or at most 20 blocks before one.
+ends at one of its marks or at most 19 blocks before one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WRITE_PRICES = {"5m": 1.25, "1h": 2.0}
 _SECONDS = {"5m": 300.0, "1h": 3600.0}
 """Lifetimes of cached content in seconds."""
 _LOOK_BACK_BLOCKS = 20
-"""Number of blocks before a mark in which a cached part may end."""
+"""Number of blocks, up to and including the marked one, at which a cached part may end."""
 _BYTES_PER_TOKEN = 2.6
 """Bytes of UTF-8 text in a token: for current Claude models 1.7 (code and logs) to 3."""
 _BLOCK_TOKENS = 4

@@ -67,7 +67,7 @@ class CallReading:
     command: str = ""
     """Text of the command that the call runs; empty without one."""
     objects: str = ""
-    """Addresses of what the call reads or changes, joined by commas, if there are several; else empty."""
+    """Addresses of what the call changes, joined by commas, if its command names them, as a patch does; else empty."""
     lead: str = ""
     """Beginning of the command that only sets where it runs, such as ``cd app &&``."""
     tried: str = ""

@@ -126,7 +126,8 @@ class TurnEvidence:
     failure_lines: tuple[int, ...]
     """Numbers of the lines that show that something failed in the turn; empty without a failure."""
     decisive_lines: tuple[int, ...]
-    """Numbers of the `failure_lines` that show best why something failed. Compactions keep these lines."""
+    """Numbers of the lines that show best why something failed; of an error that an earlier summary lists, also of its
+    remedy. Compactions keep these lines."""
     boilerplate_lines: frozenset[int]
     """Numbers of the lines with text that the agent's host program adds to every conversation."""
     superseded_by: str = ""
@@ -484,9 +485,9 @@ def _superseded(turns: Sequence[TurnEvidence]) -> dict[str, str]:
     """Find the turns that are not needed any more because later turns repeat all their calls: ``{"t3": "t9"}`` if t9
     repeats the last call of t3.
 
-    A call is repeated by the same call with the same result. A read of an object is also repeated by a later read of
-    all of it, and by a call that writes it whole. A call with another result, such as "go east" in another room, is no
-    repetition.
+    A call is repeated by the same call with the same result; a read or search by the same call with any result. A read
+    of a whole object is also repeated by a later read of all of it, and by a call that writes it whole. Another call
+    with another result, such as "go east" in another room, is no repetition.
     """
     turn_of_content: dict[bytes, str] = {}  # id of the next turn that makes the same call
     turn_of_whole: dict[str, str] = {}  # id of the next turn that reads or writes the whole object

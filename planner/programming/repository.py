@@ -195,7 +195,8 @@ class FileChange:
 
 
 def file_changes(evidence: Evidence) -> list[FileChange]:
-    """Return the files that the agent changed and nobody restored, in the order of their first change."""
+    """Return the files that the agent changed, in the order of their first change. A file is left out if later edits
+    reversed all its edits, but not if git restored it."""
     changes = _Changes()
     for turn, call, outcome in evidence.ended_calls():
         commands, changes_by_commands = turn.once(_done_by_commands)[call.number]

@@ -268,8 +268,9 @@ def with_places(value: Any, long_texts: list[str], depth: int = 8) -> Any:
 
 
 def cache_marks(value: object) -> Iterator[Mapping[str, Any]]:
-    """Yield the ``cache_control`` marks, which tell the provider what to cache, in `value`: a message, block, tool,
-    request, or a list of these. Tool results may contain them; in the arguments of a call they are no marks."""
+    """Yield the ``cache_control`` marks, which tell the provider what to cache, in `value`: a message, block, tool, or
+    a list of these. Tool results may contain them; in the arguments of a call they are no marks. Of a request only its
+    own mark is found, not those in its lists."""
     if isinstance(value, list | tuple):
         for part in value:
             yield from cache_marks(part)

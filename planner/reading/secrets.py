@@ -278,7 +278,7 @@ _BETWEEN_PIECES = lazy_pattern(r"[^A-Za-z0-9+]+")
 _BETWEEN_TEXTS = "\n\x00\n"
 """Line between texts that are joined to search them together. No text contains it, and it has no blanks."""
 _SEALED = ("data", "signature", "encrypted_content")
-"""Fields of a content block that are not searched: media, and data encrypted by the provider."""
+"""Fields of a content block in which `secrets_in` does not search: media, and data encrypted by the provider."""
 
 _Span = tuple[int, int]
 """Place of a part of a text: the indexes of its start and its end."""
@@ -540,9 +540,9 @@ def _line_at(text: str, at: int) -> _Span:
 
 
 def _is_random(part: str) -> bool:
-    """Return True if `part` of a long word looks random, as a token does: it is long, and only a small share of it
-    looks like words and numbers. That share must be smaller for a part that people may have written, without a digit or
-    short. Letters of one case without a digit are never random."""
+    """Return True if `part` of a long word looks random, as a token does: it is long, and not too large a share of
+    it looks like words and numbers. That share must be smaller for a part that people may have written, without a digit
+    or short. Letters of one case without a digit are never random."""
     has_digit = any(map(str.isdigit, part))
     has_both_cases = not (part.islower() or part.isupper())
     least_length = _LEAST_OF_BOTH_CASES if has_both_cases else _LEAST_OF_ONE_CASE
