@@ -98,7 +98,7 @@ _FLAG = lazy_pattern(r"--?[a-z][\w-]*|-[A-Z]")
 _HYPHENATED = lazy_pattern(rf"[{LETTERS}]+(?:-[{LETTERS}]+)+")
 """Words joined by hyphens: ``run-time``, ``Top-Liste``."""
 _DAYS = lazy_pattern(r"(\d{1,2})\.(?:\d{1,2}\.?)?-(\d{1,2})(?:\.\d{1,2})?")
-"""Range of days: ``23.-27.``, ``23.-27.11``, ``21.12.-4.1``."""
+"""Range of days: ``23.-27``, ``23.-27.11``, ``21.12.-4.1``."""
 _TIMES = lazy_pattern(r"[xX]\d{1,2}")
 """Number of times: ``x4``."""
 _SIMPLE_ID = lazy_pattern(r"[A-Za-z]+-?\d+")

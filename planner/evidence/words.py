@@ -48,7 +48,7 @@ _NEIGHBOURS = lazy_pattern(r"(?<!\d)(\d{1,4})(?=(\D{1,20})(\d{1,4})(?!\d))")
 """Number that is followed by a short text and another number: the ``14`` in ``14:30``. The match ends before that text,
 because the other number may begin a pair, too."""
 _MONTH = lazy_pattern(r"[^\W\d_]{2}|[^\W\d_]\W?[^\W\d_]")
-"""Letters that may name a month: ``März``, ``มี.ค.``; not ``年``."""
+"""Letters that may name a month: ``März``, ``ก.พ.``; not ``年``."""
 _DAY_AND_MONTH = lazy_pattern(r"(\d\d?)\.(0?[1-9]|1[0-2])\.(?!\d)")
 """Day and month without a year: ``14.03.``."""
 
@@ -190,7 +190,7 @@ URL_CHARACTERS = 2_048
 
 _URL = rf"https?://[^\s\"'<>`|\\^{{}}\[\]()]{{1,{URL_CHARACTERS}}}"
 _PATH = r"(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\](?=[\w.@-]))?(?:[\w.@+%$-]{1,99}+[/\\])++[\w.@+%$*-]*|[/~]\w[\w.-]+"
-"""Path: ``src/app/main.py``, ``C:\\a``; not ``/`` alone. Each part ends at a slash, for a search in linear time."""
+"""Path: ``src/app/main.py``, ``C:\\app\\a``; not ``/`` alone. Each part ends at a slash, for linear time."""
 _FILE = r"\b\w[\w-]{0,99}+(?:\.[\w-]{1,99}){0,7}\.[A-Za-z][A-Za-z0-9]{0,5}\b"
 """File name without a folder: ``package.json``, ``a.test.ts``; not ``3.14``."""
 _JOINED_WORD = r"[A-Za-z_$@#][\w$]*+(?:(?:[.:-]|::)\w++)*+|\d\w*+(?:[.:-]\w++)*+"

@@ -64,7 +64,7 @@ _COUNT = lazy_pattern(
 )
 """Count of tests or errors: ``12 passed``, ``1 test failed``; not ``12 errors fixed``, ``2 checks failing``."""
 _FAILED = lazy_pattern(r"[=\s]{0,12}(?:--- |[A-Z]{1,20} )?(?:FAIL|FAILED|ERROR)(?=\s(?!= )|$)")
-"""Line by which a run reports its failure: ``FAIL\\tpkg``, ``--- FAIL: TestA``; not ``FAILED = 3``."""
+"""Line by which a run reports its failure: ``FAIL\\tpkg``, ``BUILD FAILED``; not ``FAILED = 3``."""
 _PASSED = lazy_pattern(
     r"\s{0,8}(?:(?:PASS|OK|ok)(?=\s(?!= )|$)|BUILD SUCCESS|All \w+ pass|Exited with code 0$)"
     r"|.{0,80}\bno (?:issues|fixes)\b",

@@ -54,7 +54,7 @@ class Medium:
 
     data: str
     hints: str
-    """Types, keys and short texts around the data, the outermost object first: ``input_audio data format wav``."""
+    """Types, keys and short texts around the data, the outermost object first: ``input_audio wav data``."""
 
 
 def split_media(value: object, hints: str = "") -> tuple[object, list[Medium | Block]]:

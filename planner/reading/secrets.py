@@ -98,7 +98,7 @@ _SPOKEN = (
     rf"((?i:{_PASS}|api key|secret|token)[ ](?:is|was)[ ][\"'`]?"
     rf"|(?i:{_PASS})[ ](?:(?=\S{{0,40}}[0-9])(?=\S{{0,40}}[A-Z])|(?=(?:\S{{0,20}}[a-z][A-Z]){{2}}))){_VALUE}"
 )
-"""Value in a sentence: ``The password is q1w2e3r4``, ``password Q1w2e3r4``, ``password qWertYuiop``. ``The password is
+"""Value in a sentence: ``The password is q1w2e3r4``, ``password Q1w2e3r4``, ``password qWeRtYuI``. ``The password is
 incorrect`` matches, too, but is not replaced, as ``incorrect`` matches `CODE`."""
 _OPTION = rf"((?:(?<![\w.-])|{_ESCAPED})--?[\w.-]{{0,40}}{_NAME}(?:[ ]{{1,9}}|=)[\"']?){_VALUE}"
 """Value of an option: ``--password q1w2e3r4``; not ``--token-file path/to``."""
