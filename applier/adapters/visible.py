@@ -92,7 +92,7 @@ class Visible:
             self.store.close()
 
     def conversations(self) -> list[VisibleConversation]:
-        """Return all conversations that may be read: those of the sessions themselves, then others by first event."""
+        """Return all conversations that may be read: those of the sessions themselves, then others by last event."""
         if self._history:
             plans = self.store.plans(self._history)
             return [VisibleConversation("", self._history, plans[-1] if plans else "")]
@@ -100,7 +100,7 @@ class Visible:
         return [VisibleConversation(name, frame.key, frame.plan_id) for name, frame in frames.items() if frame.key]
 
     def current(self) -> VisibleConversation:
-        """Return the conversation of a session itself, or else (only subagents are stored) the one whose first event is
+        """Return the conversation of a session itself, or else (only subagents are stored) the one whose last event is
         the newest. Raise ReferenceNotFound if there is none."""
         conversations = self._newest_first()
         return next((one for one in conversations if one.session in self._sessions), conversations[0])
@@ -191,11 +191,12 @@ class Visible:
         return [event for event in self.store.events() if event.get("session") in names] if names else []
 
     def _names(self) -> list[str]:
-        """Return the ids of the sessions that may be read, then those of their conversations and subagents, by first
+        """Return the ids of the sessions that may be read, then those of their conversations and subagents, by last
         event."""
         return list(dict.fromkeys([*self._sessions, *self._sessions_with(_BELOW)])) if self._sessions else []
 
     def _sessions_with(self, end: str) -> list[str]:
         """Return the session ids in the store that consist of the id of an allowed session and the pattern `end`."""
         whole = re.compile(f"(?:{'|'.join(map(re.escape, self._sessions))}){end}")
-        return [name for event in self.store.events() if whole.fullmatch(name := event.get("session", ""))]
+        names = [name for event in self.store.events() if whole.fullmatch(name := event.get("session", ""))]
+        return list(dict.fromkeys(reversed(names)))[::-1]

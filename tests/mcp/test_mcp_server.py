@@ -257,6 +257,12 @@ class TestWhoseTurn:
         assert [("secret-1" in text, "secret-2" in text) for text in texts] == [(False, True), (True, False)]
         assert self.restored(visible, "t1") == self.restored(visible, references[0].replace("t5", "t1"))
 
+    def test_without_an_own_one_the_conversation_compacted_last_is_the_current_one(self, shown):
+        first, second = (f"ann.{number:032x}" for number in (1, 2))
+        shown("ann", {first: conversation("early-1"), second: conversation("other-1")})
+        assert shown("ann", {}).current().session == second
+        assert shown("ann", {first: [*conversation("early-1"), *conversation("late-1")]}).current().session == first
+
     def test_a_name_that_clients_of_a_proxy_chose_shows_nothing_without_its_owner(self, shown):
         owner, call = f"{7:032x}", f"{8:032x}"
         visible = shown("ann", {f"ann.{owner}.{call}": conversation("strange-1")})

@@ -494,3 +494,12 @@ def test_the_system_prompt_of_copilot_is_none_of_the_users_words_however_often_i
     transcript = read_transcript("\n".join(map(json.dumps, events)))
     assert said(transcript.messages, "user") == [f"question {number} of three" for number in range(3)]
     assert transcript.system == [{"type": "text", "text": "You are Copilot, version 2."}]
+
+
+def test_a_tool_return_of_an_older_pydantic_ai_has_not_failed():
+    entries = pydantic_ai([("hello", [("I look.", [("read", "a.py", "found", False)])], "done")])
+    for part in (part for entry in entries for part in entry["parts"]):
+        part.pop("outcome", None)
+    blocks = [block for message in read(entries).messages for block in message["content"]]
+    (result,) = [block for block in blocks if isinstance(block, dict) and block["type"] == "tool_result"]
+    assert not result.get("is_error")

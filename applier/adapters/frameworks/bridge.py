@@ -122,7 +122,7 @@ class RunConversations:
         """Add a conversation with a child of the first session. Close the oldest children if there are too many."""
         first, *children = self._conversations
         conversation = RunConversation(first.session.child(""))
-        for oldest in children[: len(children) + 1 - MAX_CHILDREN]:
+        for oldest in children[: max(0, len(children) + 1 - MAX_CHILDREN)]:
             self._conversations.remove(oldest)
             oldest.session.close()
         self._conversations.append(conversation)

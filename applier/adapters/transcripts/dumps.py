@@ -86,7 +86,10 @@ def _pydantic_ai(entry: Data) -> EntryContent:
         if kind.endswith("tool-call"):
             yield "assistant", [call_block(key, name, part.get("args"))]
         elif name and (kind.endswith("tool-return") or kind == "retry-prompt"):
-            yield "host", [result_block(key, name, content, part.get("outcome") != "success")]
+            failed = (
+                kind == "retry-prompt" or part.get("outcome", "success") != "success"
+            )  # older files have no outcome
+            yield "host", [result_block(key, name, content, failed)]
         elif kind not in THINKING:
             sender = {"user-prompt": "user", "system-prompt": "system"}.get(kind, "host")
             role = "assistant" if entry["kind"] == "response" else sender
