@@ -79,6 +79,12 @@ def test_a_name_that_the_source_does_not_have_whole_is_invented(words, name):
     assert name in invented(words, INDEX)
 
 
+@pytest.mark.parametrize("written", ["19 มี.ค. 2026", "19 มีนาคม 2026", "19 มิ.ย. 2026", "19 เม.ย. 2026", "19. März 2026"])
+def test_a_date_may_have_its_month_in_letters(written):
+    assert invented("on 2026-03-19", NameIndex([written])) == []
+    assert invented("on 2026-03-20", NameIndex([written])) == ["2026-03-20"]
+
+
 COSTS = NameIndex(
     ["fares 1,505 and 1,519 for 2 passengers; saved so far: $16,959; net 6604.00; fee 45.50; zusammen 1.240 €"]
 )
