@@ -24,7 +24,7 @@ from planner.settings import ToolUse
 from planner.validity import CALL_RULES, check_messages
 
 _OPEN_ENDED = ("server_tool_use", "mcp_tool_use")
-"""Types of calls that the server runs, whose results may be in a later turn."""
+"""Types of calls that the server runs; their results may be in a later turn."""
 
 T = TypeVar("T")
 P = ParamSpec("P")

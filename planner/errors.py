@@ -75,7 +75,7 @@ class StoreDamaged(StoreError):  # noqa: N818
 
 
 class StoreReplaced(StoreError):  # noqa: N818
-    """Error for a store whose file was removed or replaced while it was open: open the store again."""
+    """Error for a store if its file was removed or replaced while it was open: open the store again."""
 
 
 class TranscriptError(CompactorError):

@@ -78,7 +78,7 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
 
 
 def _turns_without_words(pins: Pinned, decisions: Mapping[str, TurnDecision]) -> Iterator[str]:
-    """Yield the ids of the turns of which `decisions` do not keep all words that the user typed."""
+    """Yield the ids of the turns where `decisions` do not keep all words that the user typed."""
     for turn_id, numbers in pins.words_left_out.items():
         decision = decisions[turn_id]
         length = len(pins.analysis.evidence.turns[turn_id].lines)

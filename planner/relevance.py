@@ -51,7 +51,7 @@ class Names:
     """Cache of names by their places: many lines may have a name."""
 
     def extended(self, names: Collection[str]) -> Names:
-        """Return these names and further `names`, none of which is empty or has a line break."""
+        """Return these names and further `names`; none may be empty or have a line break."""
         ends = accumulate((len(name) + 1 for name in names), initial=self.bounds[-1])
         return Names(self.text + "\n".join([*names, ""]), self.bounds[:-1] + array("I", ends))
 

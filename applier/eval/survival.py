@@ -107,7 +107,7 @@ def message_tokens(messages: Sequence[Message]) -> int:
 
 
 def _counted(block: Block) -> str:
-    """Return the text of a block of which tokens are counted; for a call its name and arguments."""
+    """Return the text of a block for the count of its tokens; for a call its name and arguments."""
     if block["type"] in ("tool_use", "server_tool_use"):
         return f"{block.get('name', '')} {to_json(block.get('input'))}"
     return _block_text(block)

@@ -119,7 +119,7 @@ class Step:
 
     tier: Tier
     when: tuple[When, ...]
-    """Triggers (conditions to run) of the row, one of which is enough."""
+    """Triggers (conditions to run) of the row; one is enough."""
     min_savings_tokens: int = 0
     """Smallest saving in tokens for which the list is changed; ignored if it was requested or the window is nearly
     full."""

@@ -48,7 +48,7 @@ _NEIGHBOURS = lazy_pattern(r"(?<!\d)(\d{1,4})(?=(\D{1,20})(\d{1,4})(?!\d))")
 """Number that is followed by a short text and another number: the ``14`` in ``14:30``. The match ends before that text,
 because the other number may begin a pair, too."""
 _MONTH = lazy_pattern(r"[^\W\d_]{2}|[^\W\d_][\u0e34-\u0e3a]?\W?[^\W\d_]")
-"""Letters that may name a month: ``März``, ``ก.พ.``, ``มี.ค.`` (whose vowel sign is no letter); not ``年``."""
+"""Letters that may name a month: ``März``, ``ก.พ.``, ``มี.ค.`` (its vowel sign is no letter); not ``年``."""
 _DAY_AND_MONTH = lazy_pattern(r"(\d\d?)\.(0?[1-9]|1[0-2])\.(?!\d)")
 """Day and month without a year: ``14.03.``."""
 

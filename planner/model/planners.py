@@ -50,7 +50,7 @@ class ModelPlanner:
     model: str | None = None
     """Name of a Claude model, or ``provider/model`` as instructor writes it; None for `DEFAULT_MODEL`."""
     prompts_dir: str | Path | None = None
-    """Folder with the user's own prompts, each of which replaces the packaged one of the same name."""
+    """Folder with the user's own prompts; each replaces the packaged one of the same name."""
 
     def propose(self, request: PlanRequest) -> Proposal:
         """Ask the model about ``request.history`` and return its choices; rules judge the turns that it leaves out or

@@ -184,7 +184,7 @@ def is_looking(command: Command) -> bool:
 
 
 def last_run(commands: Sequence[Command]) -> list[Command]:
-    """Return the commands of a shell line that may have run last, one of which set the exit code of the line. For ``a;
+    """Return the commands of a shell line that may have run last; one of them set the exit code of the line. For ``a;
     b | c && d`` these are ``c`` and ``d``, as ``d`` does not run if ``c`` fails. For ``a || b`` it is only ``b``."""
     last: list[Command] = []
     for command in commands:

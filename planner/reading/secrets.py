@@ -175,7 +175,7 @@ class SecretRule(NamedTuple):
     words: tuple[str, ...]
     """Words in lower case, one of which is in every line that matches. Lines without them are not searched."""
     also: tuple[str, ...] = ("",)
-    """Further words, one of which must be in the line, too."""
+    """Further words; one of them must be in the line, too."""
     is_form: bool = False
     """True if the secret has the form of a vendor; such rules run before the search for random tokens."""
     spares_code: bool = False

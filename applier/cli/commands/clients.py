@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from applier.session.planning import Planned
 
 MOST_RECEIPTS = 3
-"""Number of conversations, the last used, of which `wrap` shows what was kept; each takes a second or more."""
+"""Number of conversations, the last used, for which `wrap` shows what was kept; each takes a second or more."""
 UNTOUCHED_SECONDS = 60
 """Seconds after which a change of a session file that `resume` or `apply` wrote means that the session was resumed."""
 _POLL_SECONDS = 0.05
