@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
 from functools import lru_cache
-from itertools import pairwise, permutations, product
+from itertools import pairwise, permutations
 from sys import maxsize
 
 from planner.evidence.words import (
@@ -73,14 +72,6 @@ _TWO_NUMBERS = lazy_pattern(r"(\d{1,2})\.(\d{1,2})")
 """Two numbers that may be a time, or a day and month: ``14.30``, ``27.11``, ``3.4``."""
 _TIMESTAMP = lazy_pattern(r"([\d-]{8,10})T([\d:.]{4,16})(?:Z|[+-][\d:]{2,6})?")
 """Date and time in one word: ``2026-03-14T14:30:00Z``."""
-_AMOUNT = rf"[$€£¥₹]?+\d[\d.,'’{BLANKS}]{{0,24}}+[$€£¥₹%]?+"
-_CALCULATION = lazy_pattern(
-    rf"(?<![{WORD}.,]){_AMOUNT}(?:[{BLANKS}]?+[-+×*][{BLANKS}]?+{_AMOUNT}){{1,6}}+[{BLANKS}]?+=[{BLANKS}]?+{_AMOUNT}"
-)
-"""Calculation that is written out: ``1,200 + 340 = 1,540``, ``2 × $45.50 = $91``."""
-_DIGITS = lazy_pattern(DIGITS)
-_OPERATOR = lazy_pattern(rf"[-+×*](?=[{BLANKS}]?[$€£¥₹\d])")
-"""Sign between two amounts of a calculation."""
 _TURN_ID = lazy_pattern(rf"(?<![{WORD}{_MARKS}])t\d+(?:\s{{0,4}}[-–]\s{{0,4}}t?\d+)?(?![{_MARKS}]{{0,8}}[{WORD}])")
 """Id of a turn or a range of turns: ``t9``, ``t9-t14``; not ``t9.test.ts``. No source has these ids, as plans define
 them."""
@@ -377,7 +368,6 @@ def invented(text: str, source: NameIndex | None) -> list[str]:
 
 def _missing_in(text: str, source: NameIndex) -> list[str]:
     missing: dict[str, None] = {}
-    text, results = _without_sums(text, source)
     for match in _TOKEN.finditer(text):
         token, before = match.group(), text[max(0, match.start() - 2) : match.start()]
         # such a mark next to the token shows that it is only a piece of a name: ``getUserI…``, ``{id}/replies``
@@ -390,46 +380,7 @@ def _missing_in(text: str, source: NameIndex) -> list[str]:
     packages = (match[1].rstrip(_TRAILING) for match in _INSTALLED.finditer(text))
     missing.update(dict.fromkeys(name for name in packages if not source.holds(name)))
     missing.update(dict.fromkeys(name for name in _FOREIGN_FILE.findall(text) if not source.contains(name)))
-    return [name for name in missing if not _values_of_figure(name) & results]
-
-
-def _without_sums(text: str, source: NameIndex) -> tuple[str, set[str]]:
-    """Return `text` without correct calculations with numbers that the source has, and the values of their results:
-    1540 for ``1,200 + 340 = 1,540``. So a model may write a sum that is new, if it shows how it is computed."""
-    results: set[str] = set()
-
-    def checked(match: re.Match[str]) -> str:
-        terms, _, rest = match[0].partition("=")
-        numbers, operators, result = _DIGITS.findall(terms), _OPERATOR.findall(terms), _DIGITS.search(rest)
-        known = (_is_count(number) or source.holds_figure(number) or values_of(number) & results for number in numbers)
-        if result is None or len(operators) != len(numbers) - 1 or not all(known):
-            return match[0]
-        right = {value for value in values_of(result[0]) if _is_result(value, numbers, operators)}
-        results.update(right)
-        return f" {rest[result.end() :]}" if right else match[0]
-
-    return _CALCULATION.sub(checked, text), results
-
-
-def _values_of_figure(name: str) -> set[str]:
-    """Return the values that `name` may have if it is a figure with its unit, such as ``$1,540``; else none."""
-    figure = _FIGURE.fullmatch(name)
-    return values_of(figure[1]) if figure else set()
-
-
-def _is_result(value: str, numbers: Sequence[str], operators: Sequence[str]) -> bool:
-    """Return True if `value` is the result of the calculation with `numbers` and the `operators` between them, in some
-    reading of the numbers: ``1,290`` may be 1290 or 1.29."""
-    for amounts in product(*map(values_of, numbers)):
-        terms = [Decimal(amounts[0])]
-        for operator, amount in zip(operators, amounts[1:], strict=True):
-            if operator in "+-":
-                terms.append(Decimal(f"{operator}{amount}"))
-            else:
-                terms[-1] *= Decimal(amount)
-        if sum(terms) == Decimal(value):
-            return True
-    return False
+    return list(missing)
 
 
 def _missing(token: str, before: str, source: NameIndex, *, counts: bool = True) -> Iterator[str]:
