@@ -284,17 +284,12 @@ def _fact_problems(_: TurnEvidence) -> dict[tuple[str, str, str], str]:
 
 def _problem_of(fact: ExtractedFact, turn: TurnEvidence) -> str:
     """Return why `turn` does not support `fact`: a made-up name, or a quote that is not the user's; else empty."""
-    written = " ".join(join_lines(turn.user_lines).split())
-
-    def is_written(text: str) -> bool:
-        words = " ".join(text.split())
-        # a plan from disk has ``[secret]`` in place of secrets
-        return bool(words) and words in (redact(written) if MARK in words else written)
-
-    names = [] if is_written(fact.content) else invented(fact.content, turn.names)
+    names = invented(f"{fact.content}\n{fact.quote}", turn.names)
     if names:
         return f"the fact names {names[0]!r}, which {fact.source} does not contain"
-    if (fact.type == "constraint" or fact.quote) and not is_written(fact.quote):
+    quote, words = " ".join(fact.quote.split()), join_lines(turn.user_lines)
+    words = " ".join((redact(words) if MARK in quote else words).split())  # secrets in a plan on disk are marks
+    if (fact.type == "constraint" or quote) and not (quote and quote in words):
         return f"the quote {fact.quote[:60]!r} is not the user's own words in {fact.source}"
     return ""
 
