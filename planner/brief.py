@@ -469,7 +469,7 @@ def with_record(
             for statement in record
             if not any((statement.heading, turn_id) in cited for turn_id in statement.turns)
         ]
-        costs = [counter.raw(statement.line + "\n") for statement in missing]
+        costs = [_raw_tokens(statement, counter) for statement in missing]
         if sum(costs) <= most_raw_tokens:
             break
     fitting = sum(total <= most_raw_tokens for total in accumulate(costs))
@@ -485,10 +485,11 @@ def fit_brief(text: str, counter: TokenCounter, most_raw_tokens: float) -> tuple
     """Shorten the page of memory `text` to `most_raw_tokens`. Return it with the number of statements that became
     shorter or were removed. The headings lose statements in the order of `GIVE_WAY`, each its last statement first, and
     of that its last clauses."""
-    statements: list[PageStatement | None] = [*read_brief(text)]
-    costs = [_raw_tokens(statement, counter) for statement in statements]
+    written = read_brief(text)
+    statements: list[PageStatement | None] = [*written]
+    costs = [_raw_tokens(statement, counter) for statement in written]
     excess, reduced = sum(costs) + 2 * len(HEADINGS) - most_raw_tokens, 0  # each heading takes about two tokens
-    numbered = sorted(enumerate(read_brief(text)), key=lambda place: (GIVE_WAY.index(place[1].heading), -place[0]))
+    numbered = sorted(enumerate(written), key=lambda place: (GIVE_WAY.index(place[1].heading), -place[0]))
     for at, statement in numbered:
         if excess <= 0:
             break
@@ -499,8 +500,9 @@ def fit_brief(text: str, counter: TokenCounter, most_raw_tokens: float) -> tuple
     return (brief_text(filter(None, statements)), reduced) if reduced else (text, 0)
 
 
-def _raw_tokens(statement: PageStatement | None, counter: TokenCounter) -> int:
-    return counter.raw(statement.line + "\n") if statement else 0
+def _raw_tokens(statement: PageStatement, counter: TokenCounter) -> int:
+    """Return the raw tokens of the line of `statement`."""
+    return counter.raw(statement.line + "\n")
 
 
 def _shorter(statement: PageStatement) -> Iterator[PageStatement]:
