@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import is_
@@ -38,6 +39,8 @@ logger = logging.getLogger("applier.session")
 PAGE_CHARACTERS, PAGE_SHARE = 20_000, 0.7
 """Limits of one page of restored content: characters (5,000 to 10,000 tokens), and characters for each token that a
 prompt may have. The smaller limit counts, so that a page also fits a small window."""
+MAX_CHILD_NUMBER = 10**15
+"""Limit of the random numbers in the ids of children, large enough that two processes never draw the same one."""
 CLOSE_SECONDS = 5.0
 """Longest time that `close` waits for a call that still runs in another thread."""
 
@@ -107,7 +110,7 @@ class Session:
         planning = Planning(planner, client, setup.settings, clock, setup.log, task)
         call = AgentCall(model or setup.settings.plan.target_model, system, tools)
         state = State.of(setup, planning, call, session_id or "")
-        self.session_id, self._hooks, self._children = setup.session_id, hooks, 0
+        self.session_id, self._hooks = setup.session_id, hooks
         self._owns_store, self._guard = not isinstance(store, SessionStore), CallGuard(state)
         if session_id is not None and not is_shared:
             state.resume()
@@ -353,9 +356,9 @@ class Session:
 
     def child(self, task: str, window_tokens: int | None = None) -> Session:
         """Return a session for a subagent with its own `task` and history, and the same store, preset and planner.
-        `window_tokens`: size of the subagent's context window; None takes the one of the settings."""
+        `window_tokens`: size of the subagent's context window; None takes the one of the settings. The child's id
+        is the id of this session and a random number, so no child continues a child of an earlier process."""
         with self._guard.exclusively() as state:
-            self._children += 1
             child = Session(
                 task,
                 preset=state.setup.preset,
@@ -367,7 +370,7 @@ class Session:
                 window_tokens=window_tokens,
                 clock=state.setup.clock,
                 hooks=self._hooks,
-                session_id=f"{self.session_id}.{self._children}",
+                session_id=f"{self.session_id}.{uuid.uuid4().int % MAX_CHILD_NUMBER}",
             )
             state.ledger.keys += child._state.ledger.keys
             child._state.ledger.keys = state.ledger.keys
