@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from propcache.api import cached_property
+
 from planner.evidence import Evidence, TurnEvidence, gather_evidence
 from planner.evidence.calls import Call, read_call
 from planner.evidence.turns import Fields, registered_fields
 from planner.programming import PROGRAMMING
-from planner.reading.lazy import lazy_property
 from planner.reading.messages import History, Message, read_history
 from planner.reading.secrets import Secrets, secrets_in
 from planner.reading.tokens import TokenCounter
@@ -59,12 +60,12 @@ class Analysis:
         """Tokens of the whole history."""
         return self.evidence.tokens
 
-    @lazy_property
+    @cached_property
     def relevance(self) -> Relevance:
         """Estimated value of each line of the conversation for the next steps."""
         return line_relevance(self.evidence, self.occurrences)
 
-    @lazy_property
+    @cached_property
     def occurrences(self) -> Occurrences:
         """Names in the whole history, where they occur, and how often."""
         return self.counted.extended(self.evidence)
@@ -75,7 +76,7 @@ class Analysis:
         newest: Occurrences = vars(self).get("occurrences", self.counted)
         return newest
 
-    @lazy_property
+    @cached_property
     def secrets(self) -> Secrets:
         """Secrets in the history, so that they can be removed from texts that are cut from it."""
         turns = self.evidence.turns.values()
@@ -83,7 +84,7 @@ class Analysis:
             chain.from_iterable(turn.once(_turn_secrets, self.history.messages_of(turn.turn)) for turn in turns)
         )
 
-    @lazy_property
+    @cached_property
     def broken(self) -> Mapping[str, str]:
         """Turns with calls that the API would refuse, by id, each with the reason. They are kept as they are. The last
         turn is left out, as its results may come later. Other faults, such as repeated ids (``call_0`` each time), do

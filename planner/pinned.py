@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import NamedTuple
 
+from propcache.api import cached_property
+
 from planner.analysis import Analysis
 from planner.brief import covered_failures, covers_success
 from planner.evidence import TurnEvidence
@@ -21,7 +23,6 @@ from planner.evidence.effects import retried
 from planner.evidence.hosts import binding_lines
 from planner.evidence.words import figures_of, specifics_of, without_figures
 from planner.layout import first_note, leading_turn
-from planner.reading.lazy import lazy_property
 from planner.reading.lines import Line
 from planner.reading.messages import History
 
@@ -74,7 +75,7 @@ class Pinned:
     covered: Mapping[str, frozenset[int]]
     """Numbers of the lines on failures that the page of memory replaces, by turn id."""
 
-    @lazy_property
+    @cached_property
     def lines(self) -> Mapping[str, frozenset[int]]:
         """Numbers of all lines that stay at any target, by turn id; turns without such lines are left out."""
         lines: dict[str, frozenset[int]] = {}

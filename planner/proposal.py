@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
+from propcache.api import cached_property
+
 from planner.analysis import Analysis
 from planner.brief import PageStatement, brief_text, read_brief
 from planner.evidence import Evidence, TurnEvidence
 from planner.plan import CompactionPlan, ExtractedFact, Provenance, Strategy, TurnDecision
-from planner.reading.lazy import lazy_property
 from planner.reading.messages import History
 from planner.reading.tokens import TokenCounter
 from planner.relevance import Relevance, focused
@@ -98,7 +99,7 @@ class PlanRequest:
             return math.inf
         return max(0.0, ratio * self.analysis.tokens - self.read_tokens)
 
-    @lazy_property
+    @cached_property
     def relevance(self) -> Relevance:
         """Relevance of each line for the task and the caller's focus."""
         return focused(self.analysis.relevance, self.evidence, self.task, self.focus)

@@ -16,7 +16,9 @@ from itertools import count, groupby, pairwise, takewhile
 from operator import attrgetter
 from typing import NamedTuple
 
-from planner.reading.lazy import lazy_pattern, lazy_property
+from propcache.api import cached_property
+
+from planner.reading.lazy import lazy_pattern
 from planner.reading.messages import (
     ROLES,
     THINKING,
@@ -93,14 +95,14 @@ class CheckedRequest:
     thinking_enabled: bool | None = None
     """True if the request asks for thinking. With None, rules 12 and 13 are skipped, as they depend on it."""
 
-    @lazy_property
+    @cached_property
     def blocks(self) -> list[tuple[int, int, Block]]:
         """Content blocks of all messages, in order: index of the message, index of the block in it, and the block.
         Blocks inside results are left out."""
         contents = enumerate(map(blocks, self.messages))
         return [(at, index, block) for at, content in contents for index, block in enumerate(content)]
 
-    @lazy_property
+    @cached_property
     def rounds(self) -> list[CallRound]:
         """Tool calls with their results, for each run of neighbouring assistant messages."""
         by_role = groupby(enumerate(self.messages), lambda indexed: str(indexed[1]["role"]))

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from propcache.api import cached_property
+
 from applier.session.persistence import load_session
 from applier.store.excerpt import Restored, SearchResult
 from applier.store.listing import KnownFact, facts_about, known_facts, stored_facts
 from applier.store.reference import parse_reference, shortest_names
 from applier.store.store import Store
 from planner.errors import ReferenceNotFound
-from planner.reading.lazy import lazy_property
 from planner.reading.lines import Part
 
 NOTHING_YET = "nothing was compacted in this conversation yet: all of it is still in the context"
@@ -77,7 +78,7 @@ class Visible:
         """Ids of the sessions that the present call may read. Calls of a server run in parallel; each has its own."""
         return self._shown.get()
 
-    @lazy_property
+    @cached_property
     def store(self) -> Store:
         """Store that contains the conversations, opened at first use. If that fails, the next use tries again."""
         return self._open()

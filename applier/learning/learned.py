@@ -19,6 +19,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from propcache.api import cached_property
+
 from applier.learning.lesson import KINDS, Kind, Lesson, in_one_line, long_words, stems
 from applier.learning.propose import Heard, ProposedLine, Review, is_over
 from applier.store.search import ranked
@@ -28,7 +30,6 @@ from planner.evidence import Evidence
 from planner.evidence.words import specifics_of
 from planner.placeholders import clean
 from planner.programming.repository import commits
-from planner.reading.lazy import lazy_property
 from planner.reading.messages import History
 from planner.reading.tokens import TokenCounter
 
@@ -306,7 +307,7 @@ class Memory:
         """Short name of the project in the store, made from its folder."""
         return sha256(os.path.realpath(self.folder).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
-    @lazy_property
+    @cached_property
     def conversations(self) -> dict[str, dict[str, Any]]:
         """Stored lessons of the project's conversations, by the conversation's name."""
         prefix = f"lessons:{self._project}:"
@@ -356,7 +357,7 @@ class Memory:
         if self.writes:
             self.store.set_state(f"lessons:{self._project}:{conversation.name}", read)
 
-    @lazy_property
+    @cached_property
     def review(self) -> Review:
         """A model's choice among the lines proposed for the project; empty if no model has reviewed them."""
         return Review.of(self.store.get_state(f"lessons-review:{self._project}") or {})

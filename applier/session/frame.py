@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from propcache.api import cached_property
+
 from applier.session.history_tracker import HistoryTracker
 from applier.view import laid_out
 from planner.layout import inner_mark, without_thinking
 from planner.placeholders import clean
 from planner.plan import CompactionPlan
-from planner.reading.lazy import lazy_property
 from planner.reading.media import PICTURES, Load, load_of
 from planner.reading.messages import Block, Message, blocks, plain_message, unmarked
 from planner.settings import RESTORE_TOOL
@@ -68,7 +69,7 @@ class Frame:
     """Indices of messages sent without their thinking (the model's reasoning). Something before them was changed after
     they were written, so the API may refuse it."""
 
-    @lazy_property
+    @cached_property
     def edited(self) -> frozenset[int]:
         """Indices of the messages, after the replaced beginning, that are not sent as they are in the history."""
         return frozenset(message for message, _ in self.placeholders) | self.additions.keys() | self.unthinking

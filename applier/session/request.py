@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from propcache.api import cached_property
+
 from planner.layout import ThinkingPolicy, thinking_policy
-from planner.reading.lazy import lazy_property
 from planner.reading.media import MANY_IMAGES
 from planner.reading.messages import Block, blocks, cache_marks, field_of, plain_message
 from planner.reading.tokens import model_family
@@ -36,7 +37,7 @@ class AgentCall:
     cache_control: Mapping[str, Any] | None = None
     """Cache mark for the whole request, which the API puts at its end."""
 
-    @lazy_property
+    @cached_property
     def marks(self) -> list[Mapping[str, Any]]:
         """Marks for the provider's prompt cache in system prompt and tools."""
         return list(cache_marks([list(self.tools or ()), self.system]))

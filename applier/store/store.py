@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Self
 
+from propcache.api import cached_property
+
 from applier.store import records
 from applier.store.backend import Backend
 from applier.store.excerpt import Restored, SearchResult, find_matches, restored_part, with_other_turns
@@ -44,7 +46,6 @@ from applier.store.search import FactIndex, index_is_due, marks_of_new_facts
 from planner.errors import PlanRejected, ReferenceNotFound, StoreDamaged, StoreError
 from planner.placeholders import KEY_DIGITS, history_key
 from planner.plan import CompactionPlan, ExtractedFact, Finding
-from planner.reading.lazy import lazy_property
 from planner.reading.lines import Part
 from planner.reading.messages import History, Message, message_digest, read_history, to_json, with_places
 from planner.reading.secrets import NO_SECRETS, Secrets, redact
@@ -263,7 +264,7 @@ class Store:
             for key, content in contents.items():
                 yield StoredFact(history_key(prefix_of(key)), ExtractedFact.model_validate_json(content))
 
-    @lazy_property
+    @cached_property
     def _fact_index(self) -> FactIndex:
         """Search table for facts, made when it is first needed."""
         return FactIndex(self.backend)

@@ -13,11 +13,11 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 import imagesize  # type: ignore[import-untyped]
+from propcache.api import cached_property
 
 Block = dict[str, Any]
 THINKING_TYPES = ("thinking", "redacted_thinking")

@@ -13,6 +13,8 @@ from functools import lru_cache
 from itertools import pairwise, permutations
 from sys import maxsize
 
+from propcache.api import cached_property
+
 from planner.evidence.words import (
     BLANKS,
     DIGITS,
@@ -28,7 +30,7 @@ from planner.evidence.words import (
     values_in,
     values_of,
 )
-from planner.reading.lazy import lazy_pattern, lazy_property
+from planner.reading.lazy import lazy_pattern
 
 TOKEN_CHARACTERS = 1_024
 """Length at which a run of name characters (base64, minified code) is cut into pieces, so that the time is limited."""
@@ -145,7 +147,7 @@ class NameIndex:
         self._texts = texts
         self.parts = parts
 
-    @lazy_property
+    @cached_property
     def _tokens(self) -> dict[str, list[str]]:
         """Tokens of the source by each of their words in lower case: ``src/a.py`` by ``src``, ``a`` and ``py``."""
         tokens: dict[str, None] = {}
@@ -158,13 +160,13 @@ class NameIndex:
                 by_component.setdefault(component, []).append(token)
         return by_component
 
-    @lazy_property
+    @cached_property
     def _hashes(self) -> frozenset[str]:
         """Beginnings of all hashes in the source, in all lengths to which git may shorten them."""
         hashes = (component for component in self._tokens if _HASH.fullmatch(component) and not component.isdigit())
         return frozenset(name[:length] for name in hashes for length in range(SHORTEST_HASH, len(name)))
 
-    @lazy_property
+    @cached_property
     def _figures(self) -> frozenset[str]:
         """Values of all numbers in the source, as texts."""
         figures: set[str] = set()
@@ -173,12 +175,12 @@ class NameIndex:
                 figures |= values_in(form)
         return frozenset(figures)
 
-    @lazy_property
+    @cached_property
     def _pairs(self) -> frozenset[str]:
         """Pairs of neighbouring numbers in the source, such as ``14:30`` or ``14~3``, in the forms of `pairs_in`."""
         return frozenset(pair for text in self._texts for form in plain_forms(text) for pair in pairs_in(form))
 
-    @lazy_property
+    @cached_property
     def _labelled(self) -> dict[str, set[int]]:
         """Small numbers of the source by the kind of word before them: 3 by ``port`` for ``listens on port 3``."""
         numbers: dict[str, set[int]] = {}

@@ -23,6 +23,8 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 
+from propcache.api import cached_property
+
 from planner.evidence.calls import (
     Call,
     CallReading,
@@ -43,7 +45,7 @@ from planner.evidence.hosts import (
     without_boilerplate,
 )
 from planner.evidence.words import without_root
-from planner.reading.lazy import lazy_pattern, lazy_property
+from planner.reading.lazy import lazy_pattern
 from planner.reading.lines import (
     Line,
     Lines,
@@ -278,12 +280,12 @@ class Evidence:
         made: T = self._made[make]
         return made
 
-    @lazy_property
+    @cached_property
     def record(self) -> Sequence[RecordLine]:
         """Statements on the state of the work, by all registered kinds of work, the newest first under each heading."""
         return tuple(self.record_of(self))
 
-    @lazy_property
+    @cached_property
     def names(self) -> NameIndex:
         """Index of the names in the whole history, including parts of identifiers, to check texts for made-up names."""
         return NameIndex([text.text for turn in self.turns.values() for text in turn.lines.texts], parts=True)

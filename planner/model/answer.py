@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, get_args
 
+from propcache.api import cached_property
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_core import from_json
 
@@ -21,7 +22,6 @@ from planner.evidence.grounding import invented
 from planner.placeholders import ranges_of
 from planner.plan import ExtractedFact, FactType, Strategy
 from planner.proposal import TurnProposal
-from planner.reading.lazy import lazy_property
 from planner.reading.lines import join_lines
 
 MOST_ANSWER_CHARACTERS = 400_000
@@ -191,7 +191,7 @@ class Scope:
     earlier: Sequence[TurnEvidence] = ()
     """Turns that an earlier plan judged; the answer may change those choices."""
 
-    @lazy_property
+    @cached_property
     def by_number(self) -> dict[int, TurnEvidence]:
         """All turns that the answer may be about, by number, also those of an earlier plan."""
         return {turn.turn.number: turn for turn in (*self.earlier, *self.turns)}

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, NamedTuple
 
+from propcache.api import cached_property
+
 from planner.brief import PageStatement, brief_text, read_brief
 from planner.evidence import TurnEvidence
 from planner.evidence.effects import retried
@@ -24,7 +26,6 @@ from planner.model.prompts import Prompts, one_line, safe_text
 from planner.plan import CompactionPlan
 from planner.programming.repository import has_uncommitted_changes
 from planner.proposal import PlanRequest, earlier_plan, read_and_new, written_brief
-from planner.reading.lazy import lazy_property
 from planner.reading.lines import join_lines, statements
 from planner.reading.secrets import NO_SECRETS, Secrets, redact
 from planner.reading.tokens import TokenCounter
@@ -116,7 +117,7 @@ class QuestionBasis:
         """Caller's wish what to keep in particular, as text that is safe in a prompt."""
         return safe_text(self.request.focus).strip() or "(nothing in particular)"
 
-    @lazy_property
+    @cached_property
     def line_characters(self) -> int:
         """Number of characters that a line of the brief (page of memory) has in the language of the conversation, to
         the nearest ten, so that it takes `LINE_TOKENS`."""
@@ -127,7 +128,7 @@ class QuestionBasis:
         tokens_of_prose = self.request.counter.text(prose) / max(1, len(prose))
         return round(LINE_TOKENS / max(LEAST_NOTE_TOKENS, DENSE_PROSE * tokens_of_prose) / 10) * 10
 
-    @lazy_property
+    @cached_property
     def statements_by_rules(self) -> Sequence[PageStatement]:
         """Statements that rules make from the history, to show the model facts it can rely on: outcomes and effects of
         tool calls, calls that wait or run, open tasks, and addresses. If files were changed and nothing mentions a
@@ -165,7 +166,7 @@ class Question:
         brief = "\n".join(part for part in (self.shown.get("brief"), redact(safe_text(notes), self.secrets)) if part)
         return prompts.render(self.name, self.entries, **{**self.shown, "brief": brief or "(none yet)"})
 
-    @lazy_property
+    @cached_property
     def shown(self) -> Mapping[str, str]:
         """Texts for the variables of the prompt, without secrets, as they may go to another provider than the
         agent's."""

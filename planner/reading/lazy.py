@@ -1,10 +1,9 @@
-"""Regular expressions and properties that are computed at their first use, so that importing the package stays fast."""
+"""Regular expressions that are compiled at their first use, so that importing the package stays fast."""
 
 from __future__ import annotations
 
 import re
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, cast
 
 
 def lazy_pattern(text: str, flags: int = 0) -> re.Pattern[str]:
@@ -26,19 +25,3 @@ class _Pattern:
         compiled = re.compile(self.pattern, self._flags)
         self.__dict__ |= {method: getattr(compiled, method) for method in dir(compiled) if not method.startswith("_")}
         return getattr(compiled, name)
-
-
-V = TypeVar("V", covariant=True)
-
-
-class lazy_property(cached_property[V]):  # noqa: N801 - it is used as a decorator, beside `property`
-    """Property that is computed at its first use and then stored, without a lock. `functools.cached_property` of Python
-    3.11 has a lock: two planning threads would wait for each other, and a process forked meanwhile would wait for ever.
-    If threads read this property first at the same time, each computes the value, and all get the same stored one."""
-
-    if not TYPE_CHECKING:
-
-        def __get__(self, instance: object, owner: type | None = None) -> Any:
-            """Return the value for `instance`. It is stored as an attribute of the same name, which Python finds before
-            this property at the next use."""
-            return self if instance is None else instance.__dict__.setdefault(self.attrname, self.func(instance))

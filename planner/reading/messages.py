@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import Any, Literal
 
+from propcache.api import cached_property
+
 from planner.errors import TranscriptError
-from planner.reading.lazy import lazy_property
 from planner.reading.secrets import quoted
 
 Message = dict[str, Any]
@@ -346,7 +347,7 @@ class History:
     turns: tuple[Turn, ...]
     """Turns of the conversation, in order."""
 
-    @lazy_property
+    @cached_property
     def digest(self) -> str:
         """Digest of all messages (``sha256:…``), by which a plan is bound to its history."""
         return self.digest_at(len(self.messages))
@@ -355,7 +356,7 @@ class History:
         """Return the digest of the first `count` messages. It shows whether a longer history begins with them."""
         return _joined_digest(self.digests[:count])
 
-    @lazy_property
+    @cached_property
     def by_id(self) -> dict[str, Turn]:
         """Turns of the conversation by their ids."""
         return {turn.id: turn for turn in self.turns}

@@ -16,7 +16,9 @@ from functools import cache, lru_cache
 from itertools import dropwhile, takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from planner.reading.lazy import lazy_pattern, lazy_property
+from propcache.api import cached_property
+
+from planner.reading.lazy import lazy_pattern
 
 if TYPE_CHECKING:
     from kingfisher_sdk import Scanner
@@ -291,12 +293,12 @@ class Secrets:
         """Store the secrets `values` that are to be recognised."""
         self._values = tuple(values)
 
-    @lazy_property
+    @cached_property
     def _wholes(self) -> frozenset[str]:
         """Secrets without those that look like names in code."""
         return frozenset(value for value in self._values if not CODE.fullmatch(value))
 
-    @lazy_property
+    @cached_property
     def _pieces(self) -> frozenset[str]:
         """Parts of `_PIECE_CHARACTERS` at every place of the secrets: of the last ones that have at most `_MOST_KNOWN`
         characters together."""
