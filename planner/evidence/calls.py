@@ -9,17 +9,18 @@ kind of work (a `Field`, such as programming) may read more from the calls and r
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import islice, takewhile
+from itertools import accumulate, islice, pairwise, takewhile
 from types import MappingProxyType
 from typing import Any, Literal
 
 from planner.evidence.hosts import is_running, is_wrapping
 from planner.reading.lazy import lazy_pattern
-from planner.reading.lines import Statement, numbers_of, text_width
-from planner.reading.messages import Block, History, Turn, parsed_result, result_text, to_json
+from planner.reading.lines import Statement, line_count, numbers_of, text_width
+from planner.reading.messages import Block, History, Turn, parsed_result, result_text, result_texts, to_json
 from planner.settings import ToolUse
 
 CallKind = Literal["read", "search", "write", "run", "ask", "other"]
@@ -348,18 +349,48 @@ def read_outcome(call: Call, result: Sequence[Statement]) -> Outcome:
     `result`: the lines of its result."""
     if call.result is None:
         return Outcome("unanswered", ())
-    filled = [line for line in result if line.text.strip()]
-    code = exit_code(result)
+    for text, lines in _texts_of(call, result):
+        if failure := _failure_in(call, text, lines):
+            return failure
+    filled, code = [line for line in result if line.text.strip()], exit_code(result)
+    if call.is_error:
+        reasons = _reasons(filled)
+        return failed_outcome(reasons, reasons[:1], code)
+    status: Status = "running" if _still_runs(result) else "done"
+    return Outcome(status, numbers_of(_informative_lines(call, filled)), exit_code=code)
+
+
+def _texts_of(call: Call, result: Sequence[Statement]) -> Iterator[tuple[str, Sequence[Statement]]]:
+    """Yield each text of the result of `call` with its lines, as each may report how the call ended. The texts of a
+    call that only reads count as one, as the later ones are what it read."""
+    texts = result_texts(call.result or {})
+    if len(texts) < 2 or call.kind in ("read", "search") or call.is_report:
+        yield call.text, result
+        return
+    numbers = [line.numbers[0] for line in result]
+    ends = accumulate(map(line_count, texts), initial=numbers[0])
+    for text, (first, stop) in zip(texts, pairwise(ends), strict=True):
+        yield text, result[bisect_left(numbers, first) : bisect_left(numbers, stop)]
+
+
+def _failure_in(call: Call, text: str, lines: Sequence[Statement]) -> Outcome | None:
+    """Return the outcome of `call` if `text`, a text of its result, reports that the call failed or was refused; else
+    None. `lines`: the lines of `text`."""
+    filled, code = [line for line in lines if line.text.strip()], exit_code(lines)
     if any(is_refusal(line.text) for line in filled[:2] if not line.lines[0].continues):
         users_words = [line for line in filled if line.lines[0].source == "user"][:REPORT_LINES]
         words = users_words or [line for line in filled if is_refusal(line.text)][:1]
-        return failed_outcome(words, words[:1], code, refused=is_refusal(result[0].text))
-    still_runs = any(is_running(line.text) for line in result[:HEAD_LINES])
+        return failed_outcome(words, words[:1], code, refused=is_refusal(filled[0].text))
     begins_as_error = bool(filled) and _ERROR.match(filled[0].text) is not None
-    if call.is_error or code or reports_error(call) or (begins_as_error and call.kind != "ask" and not still_runs):
+    if code or reports_error(call, text) or (begins_as_error and call.kind != "ask" and not _still_runs(lines)):
         reasons = _reasons(filled)
         return failed_outcome(reasons, reasons[:1], code)
-    return Outcome("running" if still_runs else "done", numbers_of(_informative_lines(call, filled)), exit_code=code)
+    return None
+
+
+def _still_runs(result: Sequence[Statement]) -> bool:
+    """Return True if a call had not ended when its `result` was read, as the host program reports."""
+    return any(is_running(line.text) for line in result[:HEAD_LINES])
 
 
 def _reasons(filled: Sequence[Statement]) -> Sequence[Statement]:
@@ -433,13 +464,13 @@ def _informative_lines(call: Call, filled: Sequence[Statement]) -> Sequence[Stat
     return (with_address or printed)[:1] if call.kind in ("write", "search", "ask") else ()
 
 
-def reports_error(call: Call) -> bool:
-    """Return True if the result is a JSON object with a field that reports an error. Such a field is an HTTP status of
-    400 to 599, an ``error`` that is not empty, or a ``success`` that is false. The content of a file and the output of
-    a command may contain such fields without an error."""
+def reports_error(call: Call, text: str) -> bool:
+    """Return True if `text`, a text of the result of `call`, is a JSON object with a field that reports an error. Such
+    a field is an HTTP status of 400 to 599, an ``error`` that is not empty, or a ``success`` that is false. The content
+    of a file and the output of a command may contain such fields without an error."""
     if call.kind in ("read", "run", "search") and (call.path or call.command):
         return False
-    result = parsed_result(call.text)
+    result = parsed_result(text)
     return isinstance(result, dict) and _has_error_field(result)
 
 

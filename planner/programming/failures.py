@@ -134,7 +134,7 @@ class _Result:
     def is_flagged(self, code: int | None) -> bool:
         """Return True if the call reports a failure outside of its printed text: by the error flag, by the exit code
         `code`, or by a status in JSON."""
-        return self.call.is_error or bool(code) or reports_error(self.call)
+        return self.call.is_error or bool(code) or reports_error(self.call, self.call.text)
 
     def shows_all(self) -> bool:
         """Return True if the exit code shows a failure of any command of the shell line, as in ``a && b``; not in
@@ -156,7 +156,8 @@ def read_run(call: Call, result: Sequence[Statement], outcome: Outcome) -> Outco
     """Find out how a call of a programming tool ended, and which lines of its `result` show it. `outcome`: how it ended
     by general signs; it is returned for calls of other tools."""
     is_programming = call.kind in ("run", "write") or call.command or call.path or not call.name
-    if not is_programming or outcome.status == "unanswered" or any(is_refusal(line.text) for line in result[:2]):
+    is_refused = outcome.refused or any(is_refusal(line.text) for line in result[:2])
+    if not is_programming or outcome.status == "unanswered" or is_refused:
         return outcome
     judged = _Result(call, result)
     verdict, counts = _verdict_of_run(judged)
@@ -378,7 +379,8 @@ def _report(result: _Result, counts: Sequence[Statement]) -> list[Statement]:
     if result.kind in ("read", "search") and (complaints := _complaints(result, result.statements)):
         return complaints
     if result.kind == "write" and result.printed:
-        return ([line for line in result.printed if not _DENIES.match(line.text)] or result.printed)[:1]
+        lines = [line for line in result.printed if not _DENIES.match(line.text)] or result.printed
+        return [line for line in lines if mentions_failure(line.text)][:1] or lines[:1]
     ranked = _ranked(result)
     reasons, tests = ranked[_Rank.REASON], ranked[_Rank.FAILED_TEST]
     if tests:

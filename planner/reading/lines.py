@@ -242,6 +242,11 @@ def turn_lines(history: History, turn: Turn) -> Lines:
     return Lines(tuple(texts))
 
 
+def line_count(text: str) -> int:
+    """Return the number of lines in `text`, a whole content block. Each piece of a long line counts as one."""
+    return sum(1 for _ in _line_starts(text))
+
+
 def without_escapes(text: str) -> str:
     """Return `text` as a terminal prints it, without control codes such as those for colours."""
     return _ESCAPE.sub("", text) if "\x1b" in text else text
@@ -329,7 +334,7 @@ def keys_of_call_lines(name: str, arguments: object) -> list[str]:
     "" for the line of short arguments and for a line with a key alone."""
     keys: list[str] = []
     for part_key, text in _call_parts(name, arguments):
-        keys += ["", *[part_key] * (len([*_line_starts(text)]) - 1)]
+        keys += ["", *[part_key] * (line_count(text) - 1)]
     return keys
 
 

@@ -158,6 +158,13 @@ def result_text(block: Block) -> str:
     return readable_text(block.get("content"))
 
 
+def result_texts(block: Block) -> list[str]:
+    """Return the text of each content block in `block`, a tool result. Joined by line breaks, they are its text."""
+    content = block.get("content")
+    texts_of_items = (list(_texts(item)) for item in (content if isinstance(content, list) else [content]))
+    return ["\n".join(texts) for texts in texts_of_items if texts]
+
+
 MOST_PARSED = 100_000
 """Largest length of a tool result that is parsed as JSON."""
 

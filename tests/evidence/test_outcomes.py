@@ -422,3 +422,26 @@ def test_a_long_error_without_a_known_form_is_told_by_its_beginning():
     result = "Agent type 'reviewer' is none. Available agents: " + ", ".join(f"team:of-kind-{at}" for at in range(900))
     turn = turn_of("Task", result, is_error=True, prompt="x")
     assert lines_of(turn, turn.decisive_lines)[0].startswith("Agent type 'reviewer' is none.")
+
+
+LATER_TEXTS = {
+    "an error": ("refund", {"id": 7}, ["Contacting the bank\nplease wait", "\nError: card expired"], "Error: card"),
+    "an error in JSON": ("refund", {"id": 7}, ["Contacting the bank", '{"error": "card expired"}', "7"], '{"error"'),
+    "an exit code": ("refund", {"id": 7}, ["Fine", f"Exit code 3\n{LOG}", LOG], "step 0"),
+    "an error of an edit": ("edit_file", {"path": "a.py"}, ["Editing a.py", "Error: no such text"], "Error: no such"),
+    "a refusal": ("refund", {"id": 7}, ["A hook ran", REFUSED], "The user doesn't want"),
+    "a refusal of a command": ("Bash", {"command": "make"}, ["A hook ran", REFUSED], "The user doesn't want"),
+}
+
+
+@pytest.mark.parametrize(("name", "arguments", "texts", "reason"), LATER_TEXTS.values(), ids=LATER_TEXTS)
+def test_a_later_text_of_a_result_may_report_the_failure(name, arguments, texts, reason):
+    turn = turn_of(name, [{"type": "text", "text": text} for text in texts], **arguments)
+    (outcome,) = turn.outcomes
+    assert (outcome.status, outcome.refused) == ("failed", REFUSED in texts)
+    assert lines_of(turn, turn.decisive_lines)[0].startswith(reason)
+
+
+def test_the_texts_that_a_search_found_report_no_failure():
+    hits = [{"type": "text", "text": text} for text in ("Hit 1", "Error codes", '{"error": "disk full"}')]
+    assert not turn_of("search_logs", hits, query="disk").failed
