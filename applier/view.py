@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from applier.store import open_store, store_file
+from applier.store.opening import open_store, store_exists
 from applier.store.store import Store
 from planner.analysis import Analysis, analyze
 from planner.api import FIND_ORIGINALS, Originals
@@ -133,7 +133,7 @@ def _find_originals(messages: Sequence[object], store: StorePlace = None) -> Ori
             return None
         for place in (store,) if store is not None else (*_USED_STORES, *{*_USED_PATHS, None}):
             with suppress(StoreError):
-                if hasattr(place, "save_history") or (file := store_file(place)) is None or file.exists():
+                if hasattr(place, "save_history") or store_exists(place):
                     with _opened(place) as opened:
                         if earlier := originals_behind(opened, messages):
                             return Originals(earlier.messages, earlier.plan)

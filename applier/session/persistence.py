@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from applier.session.frame import Frame
 from applier.session.history_tracker import HistoryTracker
-from applier.store import open_store
 from applier.store.forgetting import SESSION_STATE
+from applier.store.opening import open_store, store_exists
 from applier.store.records import SavedChain
 from applier.store.store import Store
 from planner.errors import SettingsError, StoreDamaged, StoreError, StoreReplaced
@@ -71,6 +71,11 @@ class SessionStore:
     def may_write(self) -> bool:
         """True unless the store failed within `REST_SECONDS`. Nothing is compacted while it is False."""
         return not within(REST_SECONDS, self.failed_at, self.clock())
+
+    @property
+    def exists(self) -> bool:
+        """True if reading from the store creates no file. Raise a StoreError if its name is invalid."""
+        return self._is_callers or store_exists(self._path)
 
     @property
     def is_open(self) -> bool:

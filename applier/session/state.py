@@ -179,7 +179,7 @@ class State:
         compacted earlier."""
         stored, ledger, store = None, self.ledger, self.setup.store
         with suppress(TranscriptError, StoreError):
-            for owner in (ledger.owner, "") if holds_view(messages) else ():
+            for owner in (ledger.owner, "") if holds_view(messages) and store.exists else ():
                 stored = stored or store.use(partial(originals_behind, messages=messages, owner=owner))
         if stored is None:
             return

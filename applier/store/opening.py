@@ -204,6 +204,12 @@ def store_file(url_or_path: str | os.PathLike[str] | None = None) -> Path | None
         raise StoreError(f"{plain[:80]!r}: no file can be named so ({error}): give the store's path in full") from error
 
 
+def store_exists(url_or_path: str | os.PathLike[str] | None = None) -> bool:
+    """Return False if `open_store` would create a new file. Raise a `StoreError` for an invalid name."""
+    file = store_file(url_or_path)
+    return file is None or file.exists()
+
+
 def store_place(url_or_path: str | os.PathLike[str] | None = None) -> str:
     """Return the store's file or server, without user and password, to be shown to a person."""
     name = _name(url_or_path)

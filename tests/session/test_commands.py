@@ -37,6 +37,14 @@ def test_a_dry_run_shows_what_compact_does_and_writes_nothing(session_of, store)
     assert session.prepare(done.messages) == done.messages, "whether the caller replaces its list or not"
 
 
+def test_a_dry_run_on_a_view_creates_no_store(session_of, tmp_path):
+    view = session_of(window_tokens=60_000).compact(make_session(30)).messages
+    elsewhere = tmp_path / "elsewhere" / "store.db"
+    with session_of(window_tokens=60_000, store=elsewhere) as session:
+        session.compact(view, dry_run=True)
+    assert not elsewhere.parent.exists()
+
+
 @settings(max_examples=25)
 @given(histories(min_turns=3, max_turns=9), st.booleans(), st.booleans(), st.booleans())
 def test_compacting_again_at_once_plans_and_changes_nothing(tmp_path_factory, history, at_limit, is_sent, goes_on):

@@ -31,7 +31,7 @@ from applier.learning.propose import MOST_CANDIDATES, ProposedLine, proposed_lin
 from applier.learning.readers import Reader, ReadLessons, open_reader
 from applier.processes import all_cores, in_processes
 from applier.store.listing import is_within
-from applier.store.opening import open_store, store_file, temporary_store
+from applier.store.opening import open_store, store_exists, temporary_store
 from applier.store.store import Store
 from planner.analysis import analyze
 from planner.errors import CompactorError, PlannerUnavailable
@@ -274,9 +274,7 @@ def _report_lines(report: Mapping[str, Any]) -> Iterator[str]:
 
 def _store(name: str | None, *, dry_run: bool) -> AbstractContextManager[Store]:
     """Open the store `name`. For a dry run without an existing store, open a temporary one, so that none is made."""
-    file = store_file(name)
-    is_missing = file is not None and not file.exists()
-    return temporary_store() if dry_run and is_missing else open_store(name)
+    return temporary_store() if dry_run and not store_exists(name) else open_store(name)
 
 
 def _read_all(
