@@ -233,7 +233,7 @@ def _send(state: State) -> list[Any]:
 def compact(
     state: State, messages: Sequence[object], focus: str, *, dry_run: bool, at_limit: bool = False
 ) -> Compaction:
-    """Compact on request and return the result; with `dry_run` change nothing. `focus`: what matters most, for the
+    """Compact on request and return the result; with `dry_run` apply nothing. `focus`: what matters most, for the
     planner. `at_limit`: the client's own window is full, so the size of the present prompt counts as the limit."""
     state.receive(messages)
     maximum_tokens = state.pressure.maximum_tokens

@@ -234,7 +234,9 @@ class Session:
         with self._guard.across_processes() if not dry_run else self._guard.exclusively() as state:
             state.setup.log.records = not dry_run
             try:
-                compaction = chain.compact(state, messages, focus, dry_run=dry_run, at_limit=at_limit)
+                trial = state.copy() if dry_run else state
+                compaction = chain.compact(trial, messages, focus, dry_run=dry_run, at_limit=at_limit)
+                state.planning = trial.planning  # what a planner has read and cost counts, also for a dry run
             finally:
                 state.setup.log.records = True
         if not closed:

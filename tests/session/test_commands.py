@@ -45,6 +45,17 @@ def test_a_dry_run_on_a_view_creates_no_store(session_of, tmp_path):
     assert not elsewhere.parent.exists()
 
 
+def test_a_dry_run_changes_neither_the_session_nor_what_is_stored_at_its_end(session_of, store):
+    session, history = session_of(window_tokens=60_000), make_session(30)
+    view = session.compact(history).messages
+    with session:
+        session.compact([*history, {"role": "assistant", "content": "Fixed."}], dry_run=True)
+        session.compact(make_session(4), dry_run=True)
+        assert session.prepare(history) == view
+        assert session.undo()
+    assert [len(store.load_history(one.key).messages) for one in store.histories()] == [len(history)]
+
+
 @settings(max_examples=25)
 @given(histories(min_turns=3, max_turns=9), st.booleans(), st.booleans(), st.booleans())
 def test_compacting_again_at_once_plans_and_changes_nothing(tmp_path_factory, history, at_limit, is_sent, goes_on):
