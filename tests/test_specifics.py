@@ -13,6 +13,11 @@ def test_what_a_dictionary_does_not_hold_is_found_and_plain_words_are_not():
     assert list(specifics_of(words)) == ["src/app/main.py", "https://ci.example.com/run/7", "user_id", "1500"]
 
 
+@pytest.mark.parametrize("path", ["C:\\app", "d:/data", "C:\\app\\a.py", "/srv"])
+def test_a_path_with_few_folders_is_a_name(path):
+    assert list(specifics_of(f"It is in {path}, not on drive E: or B.")) == [path]
+
+
 @given(texts())
 def test_specifics_stand_in_the_text(words):
     assert all(name in words for name in specifics_of(words))

@@ -189,8 +189,11 @@ URL_CHARACTERS = 2_048
 """Largest length of a URL; a longer one is read in pieces."""
 
 _URL = rf"https?://[^\s\"'<>`|\\^{{}}\[\]()]{{1,{URL_CHARACTERS}}}"
-_PATH = r"(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\](?=[\w.@-]))?(?:[\w.@+%$-]{1,99}+[/\\])++[\w.@+%$*-]*|[/~]\w[\w.-]+"
-"""Path: ``src/app/main.py``, ``C:\\app\\a``; not ``/`` alone. Each part ends at a slash, for linear time."""
+_PATH = (
+    r"(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\](?=[\w.@-]))?(?:[\w.@+%$-]{1,99}+[/\\])++[\w.@+%$*-]*"
+    r"|(?:[/~]|[A-Za-z]:[/\\])\w[\w.-]+"
+)
+"""Path: ``src/app/main.py``, ``C:\\app``; not ``/`` alone. Each part ends at a slash, for linear time."""
 _FILE = r"\b\w[\w-]{0,99}+(?:\.[\w-]{1,99}){0,7}\.[A-Za-z][A-Za-z0-9]{0,5}\b"
 """File name without a folder: ``package.json``, ``a.test.ts``; not ``3.14``."""
 _JOINED_WORD = r"[A-Za-z_$@#][\w$]*+(?:(?:[.:-]|::)\w++)*+|\d\w*+(?:[.:-]\w++)*+"
