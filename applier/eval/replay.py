@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from operator import is_
 from typing import Any
 
+from applier.session.edits import first_difference
 from applier.session.events import Event
-from applier.session.frame import first_difference
 from applier.session.presets import Level, Preset
 from applier.session.session import Session
 from applier.settings import SessionSettings, load_settings

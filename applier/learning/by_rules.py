@@ -18,7 +18,7 @@ from planner.evidence.hosts import typed_lines
 from planner.evidence.turns import shortened
 from planner.evidence.words import specifics_of
 from planner.programming.coding_tools import Command, commands_in, documents, without_paging
-from planner.programming.failures import RAN_NOTHING, check_kind, check_kinds, recoveries
+from planner.programming.command_failures import RAN_NOTHING, check_kind, check_kinds, recoveries
 from planner.programming.repository import changed_paths
 from planner.reading.lines import Statement, statements
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, takewhile
 from typing import Any, NamedTuple
 
+from applier.session.edits import Edits, Frame, View, draft, first_difference
 from applier.session.events import EventKind
-from applier.session.frame import Edits, Frame, View, draft, first_difference
 from applier.session.history_tracker import HistoryTracker
 from applier.session.persistence import within
 from applier.session.presets import Step

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from applier.session.frame import Frame, View, first_disagreement, without_refused_thinking
+from applier.session.edits import Frame, View, first_disagreement, without_refused_thinking
 from applier.session.history_tracker import Arrival, HistoryTracker
 from applier.session.persistence import Committed, SavedFrame, SessionStore, commit
 from applier.store.excerpt import Restored

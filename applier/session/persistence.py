@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from applier.session.frame import Frame
+from applier.session.edits import Frame
 from applier.session.history_tracker import HistoryTracker
 from applier.store.forgetting import SESSION_STATE
 from applier.store.opening import open_store, store_exists

@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from applier.session.frame import Frame
+from applier.session.edits import Frame
 from applier.session.ledger import LastList
 from applier.session.persistence import SavedFrame, SavedSession, session_name
 from applier.session.presets import Level

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from applier.session.edits import Frame, View
 from applier.session.events import EventLog, Hooks
-from applier.session.frame import Frame, View
 from applier.session.history_tracker import HistoryTracker
 from applier.session.ledger import Ledger, Saved, Undoable
 from applier.session.persistence import Committed, SavedFrame, SavedSession, SessionStore, load_session

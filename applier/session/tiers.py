@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from applier.session.frame import Edits, Frame, Place
+from applier.session.edits import Edits, Frame, Place
 from applier.session.history_tracker import HistoryTracker, Result
 from applier.session.request import Gauge
 from planner.analysis import Analysis

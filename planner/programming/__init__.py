@@ -2,7 +2,7 @@
 
 from planner.evidence.turns import Field
 from planner.programming.coding_tools import read_tool
-from planner.programming.failures import read_run
+from planner.programming.command_failures import read_run
 from planner.programming.repository import project_record, work_folder
 
 __all__ = ["PROGRAMMING"]

@@ -32,7 +32,7 @@ from planner.programming.coding_tools import (
     shell_changes,
     writes_of,
 )
-from planner.programming.failures import check_outcomes, recoveries
+from planner.programming.command_failures import check_outcomes, recoveries
 from planner.reading.lazy import lazy_pattern
 
 LEAST_USES = 4

@@ -12,7 +12,7 @@ from typing import Any
 
 from applier.eval.replay import Replay, ReplayedCall
 from applier.eval.survival import specifics
-from applier.session.frame import first_difference
+from applier.session.edits import first_difference
 from applier.session.request import prompt_limit_tokens
 from planner.reading.messages import Message, plain_message
 from planner.reading.tokens import TokenCounter

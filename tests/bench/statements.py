@@ -14,7 +14,7 @@ from applier.adapters.transcripts import read_transcript
 from planner.analysis import analyze
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.turns import RecordLine, call_head
-from planner.programming.failures import check_outcomes, recoveries
+from planner.programming.command_failures import check_outcomes, recoveries
 from planner.programming.repository import branches, changed_files, commits, conflicts
 
 LINES_AROUND = 4

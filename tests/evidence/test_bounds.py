@@ -9,7 +9,7 @@ from planner.evidence.grounding import NameIndex, invented
 from planner.evidence.hosts import answered_offer, is_host_text, without_boilerplate
 from planner.evidence.words import parts_of, specifics_of, without_root
 from planner.programming import PROGRAMMING
-from planner.programming.failures import check_outcomes, recoveries
+from planner.programming.command_failures import check_outcomes, recoveries
 from planner.programming.repository import branches, changed_files, common_root, file_paths
 from planner.reading.lines import Lines, turn_lines
 from planner.reading.messages import read_history

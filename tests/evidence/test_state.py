@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from planner.analysis import analyze
 from planner.evidence.turns import call_head
-from planner.programming.failures import check_kinds, check_outcomes, recoveries
+from planner.programming.command_failures import check_kinds, check_outcomes, recoveries
 from planner.programming.repository import branches, changed_files, commits, conflicts
 from planner.rules import latest_request, open_tasks, urls
 

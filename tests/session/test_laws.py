@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from applier.session import PRESETS, Session
-from applier.session.frame import first_difference
+from applier.session.edits import first_difference
 from applier.session.tiers import PlanTurns
 from applier.store import open_store
 from planner.reading.messages import blocks, plain_message, result_text

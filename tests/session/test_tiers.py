@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.session.frame import Edits, Frame, draft, message_at, without_refused_thinking
+from applier.session.edits import Edits, Frame, draft, message_at, without_refused_thinking
 from applier.session.history_tracker import HistoryTracker
 from applier.session.request import Gauge
 from applier.session.tiers import ClearResults, DemoteLarge, PlanTurns, RetreatHead, Situation, SnipMiddle, StubRereads
