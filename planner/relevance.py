@@ -587,26 +587,28 @@ class _Turn:
     def worth(self, numbers: Iterable[int]) -> tuple[float, int]:
         """Return the value per raw token that the lines with these `numbers` add to the picked ones, and the raw tokens
         that they cost. A name that is kept already adds nothing."""
-        new = [number for number in numbers if number not in self.picked]
-        cost = (0 if self.picked else self._head) + sum(self.costs[number - 1] + MARK_TOKENS for number in new)
-        return sum(self._values(new)) * self.weight / (cost or 1), cost
+        value, cost = 0.0, 0 if self.picked else self._head
+        for number in numbers:
+            if number not in self.picked:
+                value += self._value(number)
+                cost += self.costs[number - 1] + MARK_TOKENS
+        return value * self.weight / (cost or 1), cost
 
     def worths_alone(self, numbers: Sequence[int]) -> Iterator[float]:
         """Yield the value per raw token that each of the lines with these `numbers` adds alone. None of them may be
         picked already."""
         head = MARK_TOKENS if self.picked else MARK_TOKENS + self._head
-        for number, value in zip(numbers, self._values(numbers), strict=True):
-            yield value * self.weight / (self.costs[number - 1] + head)
-
-    def _values(self, numbers: Iterable[int]) -> Iterator[float]:
-        kept_names, weights, bases, recency = self._kept_texts.lines, self._weights, self.bases, self._recency
-        places, bounds, block_weights = self.rows.places, self.rows.bounds, self._block_weights
         for number in numbers:
-            value = bases[number - 1] * recency
-            for name in places[bounds[number - 1] : bounds[number]]:
-                if name not in kept_names:
-                    value += weights[name]
-            yield value * block_weights[number - 1]
+            yield self._value(number) * self.weight / (self.costs[number - 1] + head)
+
+    def _value(self, number: int) -> float:
+        """Return the value that the line `number` adds to the kept lines, without its turn's factor."""
+        kept_names, bounds = self._kept_texts.lines, self.rows.bounds
+        value = self.bases[number - 1] * self._recency
+        for name in self.rows.places[bounds[number - 1] : bounds[number]]:
+            if name not in kept_names:
+                value += self._weights[name]
+        return value * self._block_weights[number - 1]
 
     def with_neighbours(self, number: int) -> range:
         """Return the numbers of the line `number` and of the neighbours that explain it."""
