@@ -84,9 +84,9 @@ class ModelPrices(BaseModel):
 
 _GENERAL = ModelPrices(input=1, output=5)
 """Prices of an unknown model in relation to each other; they are no dollars."""
-_DEAREST = ModelPrices(input=10, output=50, cache_read=0.025)
-"""Prices of the dearest current Claude model (Claude Fable 5.1), assumed for an unknown model. Some older models cost
-more, and reads from the cache do for many models."""
+_ASSUMED = ModelPrices(input=10, output=50)
+"""Prices assumed for an unknown model: those of the dearest current Claude model (Claude Fable 5.1), with the general
+price of reads from the cache. The model may cost more."""
 _LONG = PriceBand(above_tokens=272_000, input=2, output=1.5)
 """Prices of OpenAI's models for long prompts."""
 _UNLISTED = {
@@ -219,10 +219,15 @@ def dollars(model: str, *usages: Usage) -> float | None:
     return sum(_cost(prices, usage) for usage in usages)
 
 
-def dollars_at_most(model: str, usage: Usage) -> float:
-    """Return the cost in dollars of `usage` of `model`; at the prices of the dearest current Claude model if its own
-    are not known, so that the cost is mostly lower."""
-    return _cost(_prices_of(model) or _DEAREST, usage)
+def has_prices(model: str) -> bool:
+    """Return True if the prices of `model` are known."""
+    return _prices_of(model) is not None
+
+
+def assumed_dollars(model: str, usage: Usage) -> float:
+    """Return the estimated cost in dollars of `usage` of `model`. If its prices are not known (`has_prices`), those of
+    the dearest current Claude model are assumed, which may be too low."""
+    return _cost(_prices_of(model) or _ASSUMED, usage)
 
 
 def _cost(prices: ModelPrices, usage: Usage) -> float:

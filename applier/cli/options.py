@@ -22,7 +22,7 @@ import click
 from applier.store.opening import STORE_VARIABLE, open_store, store_file
 from applier.store.store import Store
 from planner.errors import SettingsError, StoreError
-from planner.prices import money
+from planner.prices import has_prices, money
 
 EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 """Type of an argument that names an existing file."""
@@ -73,12 +73,15 @@ MOST_FAILURES = 3
 """Number of failed calls of the model in a row after which a run over many files stops."""
 
 
-def check_cap(what: str, model: str, estimated_cost: float, cap: float) -> None:
-    """Raise SettingsError before any money is spent if the estimated dollars are more than `cap`, the user's limit.
-    `what`: the work as text for the error: ``3 files``."""
+def check_cap(what: str, model: str, estimated_cost: float, cap: float) -> str:
+    """Return the estimated dollars for work with `model` as text: ``at most ≈ $0.12``. Raise SettingsError before any
+    money is spent if they are more than `cap`, the user's limit. `what`: the work for the error: ``3 files``."""
+    cost = money(estimated_cost)
+    limit, note = ("at most", "") if has_prices(model) else ("perhaps", f" (the prices of {model} are not known)")
     if estimated_cost > cap:
-        price = f"{money(estimated_cost)} with {model}, more than --cap {cap:g}"
+        price = f"{cost} with {model}{note}, more than --cap {cap:g}"
         raise SettingsError(f"{what} may cost {price}: raise --cap, or use --planner rules")
+    return f"{limit} {cost}{note}"
 
 
 def check_output(output: Path | None, **inputs: Path | None) -> None:

@@ -38,7 +38,7 @@ from planner.api import asks_model, name_of_planner
 from planner.errors import PlanError, PlannerUnavailable, SettingsError, TranscriptError
 from planner.placeholders import history_key
 from planner.plan import CompactionPlan, Usage
-from planner.prices import dollars_at_most, money
+from planner.prices import assumed_dollars, money
 from planner.settings import PlannerName
 
 planning_options = together(
@@ -285,13 +285,13 @@ def _locked(output: Path, size: int) -> int:
 
 
 def _check_cost(due: Sequence[str], options: PlanOptions, cap: float) -> None:
-    """Print how much a model may cost at most for the files `due`; raise SettingsError if that is more than `cap`."""
+    """Print how much a model may cost for the files `due`; raise SettingsError if that is more than `cap`."""
     if options.planner == "rules" or not due:
         return
     model = name_of_planner(options.planner, options.model)
-    estimated_cost = sum(dollars_at_most(model, _usage_at_most(path, options)) for path in due)
-    check_cap(f"{len(due)} files", model, estimated_cost, cap)
-    echo(f"{len(due)} files to plan with {model}: at most {money(estimated_cost)}, each asked once", err=True)
+    estimated_cost = sum(assumed_dollars(model, _usage_at_most(path, options)) for path in due)
+    cost = check_cap(f"{len(due)} files", model, estimated_cost, cap)
+    echo(f"{len(due)} files to plan with {model}: {cost}, each asked once", err=True)
 
 
 def _usage_at_most(path: str, options: PlanOptions) -> Usage:
@@ -321,7 +321,7 @@ def _plan_due(
             report.add(row)
             step()
             usage = Usage(input_tokens=row["input_tokens"], output_tokens=row["output_tokens"])
-            spent += dollars_at_most(row["model"], usage)
+            spent += assumed_dollars(row["model"], usage)
             failures = failures + 1 if row["cause"] == PlannerUnavailable.__name__ else 0
             if failures >= MOST_FAILURES or spent > cap:
                 why = f"{money(spent)} were spent" if spent > cap else row["error"]

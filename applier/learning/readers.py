@@ -79,8 +79,8 @@ class Reader:
         return self.model.name if self.model is not None else "rules"
 
     def estimated_cost(self, due: Sequence[FinishedConversation], known: Review, unseen: int) -> float:
-        """Return the highest cost in dollars of finding lessons in the conversations `due` and reviewing them. `known`:
-        a model's present review. `unseen`: number of other new lessons to be reviewed."""
+        """Return the estimated highest cost in dollars of finding lessons in the conversations `due` and reviewing
+        them. `known`: a model's present review. `unseen`: number of other new lessons to be reviewed."""
         if self.model is None:
             return 0.0
         reading_cost = sum(self.model.estimated_cost(conversation.tokens) for conversation in due)

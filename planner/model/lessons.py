@@ -21,7 +21,7 @@ from planner.model.client import Endpoint
 from planner.model.prompts import Prompts, safe_text
 from planner.model.question import Question
 from planner.plan import Usage
-from planner.prices import dollars_at_most
+from planner.prices import assumed_dollars
 from planner.proposal import PlanRequest
 from planner.settings import PlanSettings
 
@@ -80,15 +80,15 @@ class LessonsModel:
         return f"{self.endpoint.model} {self.prompts.hash[7:15]}"
 
     def price(self, usage: Usage) -> float:
-        """Return the price of `usage` in dollars; that of the dearest current Claude model if its own is unknown."""
-        return dollars_at_most(self.endpoint.model, usage)
+        """Return the price of `usage` in dollars; an assumed one if the model's prices are not known."""
+        return assumed_dollars(self.endpoint.model, usage)
 
     def estimated_cost(self, tokens: int) -> float:
-        """Return the highest cost in dollars of asking for the lessons of a conversation of `tokens`."""
+        """Return the estimated highest cost in dollars of asking for the lessons of a conversation of `tokens`."""
         return self.price(self._usage("learn_system", min(tokens, CARDS_TOKENS), ANSWER_TOKENS))
 
     def estimated_review_cost(self, candidates: int) -> float:
-        """Return the highest cost in dollars of a review of this number of candidates (proposed lessons)."""
+        """Return the estimated highest cost in dollars of a review of this number of candidates (proposed lessons)."""
         answer = min(REVIEW_TOKENS, candidates * LINE_TOKENS)
         return self.price(self._usage("review_system", candidates * CANDIDATE_TOKENS, answer))
 

@@ -356,6 +356,14 @@ def test_nothing_is_asked_over_the_cap_and_what_it_may_cost_is_said_first(asking
         assert "at most ≈ $0.00" in asking(server, "--yes").err
 
 
+def test_no_upper_limit_is_printed_for_a_model_without_a_known_price(asking, say):
+    say("s1", WISH)
+    with Loopback(answering(lessons(SOUND))) as server:
+        printed = asking(server, "--yes", "--model", "anthropic/claude-of-our-own").err
+    assert "at most" not in printed
+    assert "(the prices of claude-of-our-own are not known)" in printed
+
+
 def test_a_reading_that_was_stopped_goes_on_where_it_was(asking, say):
     for name in ("s1", "s2", "s3"):
         say(name, f"Fix the parser of {name}, please.", WISH)

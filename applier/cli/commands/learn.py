@@ -290,10 +290,11 @@ def _read_all(
     due = [conversation for conversation in readable if not memory.is_read(conversation, reader.name)]
     if reader.model is not None:
         dollars = reader.estimated_cost(due, memory.review, len(memory.review.unseen(learned.unwritten())))
-        options.check_cap(f"{len(due)} conversations, and a review of their lessons,", reader.name, dollars, cap)
+        model = reader.model.endpoint.model
+        cost = options.check_cap(f"{len(due)} conversations, and a review of their lessons,", model, dollars, cap)
         if dollars:
             what = f"{len(due)} conversations to read, and their lessons to review"
-            echo(f"{what}, with {reader.name}: at most {money(dollars)}", err=True)
+            echo(f"{what}, with {model}: {cost}", err=True)
     report: dict[str, Any] = {"conversations": len(readable), "read_now": 0, "reader": reader.name, "dollars": 0.0}
     report |= {"problems": [], "unread": [vars(unread) for unread in found if isinstance(unread, Unread)]}
     _store_readings(due, _readings(due, reader, in_parallel=in_parallel), memory, reader, cap, report)
