@@ -52,7 +52,6 @@ def test_a_long_conversation_stays_in_the_window(streamed, proxied, tmp_path):
         proxy = proxied(server, session={"window_tokens": 24_000, "planner": "rules"})
         with client_of(proxy) as client:
             messages = work(send_with(client, streamed=streamed), tools, turns=1, model=MODEL, thinking=ADAPTIVE)
-        proxy.__exit__(None, None, None)  # what the last answer cost is heard of once it is out
         assert server.violations == []
         assert len(messages) == 100
         assert proxy.metrics.value("compactions") >= 2
@@ -125,6 +124,14 @@ def test_a_stream_passes_as_it_arrives(proxied):
         first = next(event for event in stream if event.type == "text")
         gate.set()
         assert (first.text, stream.get_final_text()) == ("word " * 8, "word " * 40)
+
+
+def test_a_stream_is_counted_before_its_end_so_that_the_next_request_finds_it(proxied):
+    body = {"model": MODEL, "max_tokens": 9_000, "messages": HELLO, "stream": True}
+    with MessagesServer([Answer([say("word " * 4_000)])]) as server:
+        proxy = proxied(server)
+        httpx.post(f"{proxy.url}/v1/messages", json=body, headers=KEY)
+        assert proxy.metrics.value("output_tokens") == server.exchanges[0].usage.output_tokens
 
 
 def conversation(client, first, rounds, *, system="Be brief.", **more):
@@ -269,7 +276,7 @@ def test_streamed_chat_completions(proxied, tmp_path):
                     {"role": "assistant", "content": message.content, "tool_calls": calls},
                     {"role": "tool", "tool_call_id": call.id, "content": output},
                 ]
-        proxy.__exit__(None, None, None)  # what the last answer cost is heard of once it is out
+        proxy.__exit__(None, None, None)  # the client reads no further than [DONE]
         counted = proxy.metrics.value("prompt_tokens", kind="uncached")
         assert proxy.metrics.value("compactions") >= 2
         assert proxy.metrics.value("requests", kind="failed") == 0

@@ -217,9 +217,8 @@ class Endpoints:
 class _StreamedAnswer(StreamingResponse):
     """Answer of the provider that is passed on to the client as it arrives; breaks off if the provider does.
 
-    The gateway gets an answer of known length before the client has its end, because the client's next request may go
-    to another proxy; any other answer, such as a stream, directly after its end. If the client disconnects, the gateway
-    gets the part that arrived.
+    The gateway gets the answer before the client has its end, because the client's next request needs what the session
+    learns from it, and may go to another proxy. If the client disconnects, the gateway gets the part that arrived.
     """
 
     def __init__(self, upstream: httpx.Response, proxied: ProxiedRequest | None, gateway: Gateway) -> None:
@@ -237,7 +236,7 @@ class _StreamedAnswer(StreamingResponse):
         finally:
             with anyio.CancelScope(shield=True):
                 await self._upstream.aclose()
-                await self._report()
+            await self._report()
 
     async def stream_response(self, send: Send) -> None:
         """Send the answer. If the provider breaks off, stop without an end, so that the client notices it."""
@@ -254,14 +253,17 @@ class _StreamedAnswer(StreamingResponse):
                 if self._upstream.headers.get("content-length") == str(len(self._answer)):
                     await self._report()
             yield chunk
+        await self._report()
 
     async def _report(self) -> None:
-        """Report the answer to the gateway for the session and the counts, unless it was reported already."""
+        """Report the answer to the gateway for the session and the counts, unless it was reported already; also if the
+        client disconnects meanwhile."""
         if self._is_read and self._proxied is not None:
             self._is_read = False
             is_stream = "event-stream" in self._upstream.headers.get("content-type", "")
             observe = partial(self._gateway.observe, is_stream=is_stream)
-            await anyio.to_thread.run_sync(observe, self._proxied, bytes(self._answer))
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(observe, self._proxied, bytes(self._answer))
 
 
 def _connection_headers(headers: Sequence[tuple[bytes, bytes]]) -> frozenset[bytes]:
