@@ -191,6 +191,15 @@ def test_an_answer_that_ends_badly_ends_the_same_way(fault, stream, proxied):
         assert proxy.metrics.value("requests", kind="failed") == 0
 
 
+def test_an_answer_that_cannot_be_counted_is_no_failed_request(proxied, caplog):
+    with MessagesServer([Answer([say("ok")], usage={"input_tokens": 10**400})]) as server:
+        proxy = proxied(server)
+        assert post(proxy).json()["content"][0]["text"] == "ok"
+        assert proxy.metrics.value("requests", kind="failed") == 0
+    assert "the answer was not counted" in caplog.text
+    assert "as it came" not in caplog.text
+
+
 def test_a_client_that_hangs_up_frees_the_stream_and_the_next_is_served(proxied):
     gate = threading.Event()
     answers = [Answer([say("word " * 400)], hold=gate.wait), "ok"]

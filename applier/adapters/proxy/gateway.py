@@ -48,6 +48,8 @@ _LOGIN_BETA = "oauth-"
 """Beginning of the name of the beta (a feature in ``anthropic-beta``) that a login's token needs to be accepted."""
 _BYTES_PER_TOKEN = 4
 """Rough bytes per token if a provider reports no usage (a streamed chat completion, unless the client asks for it)."""
+_AS_IT_CAME = "the request went out as it came"
+"""Effect of an error of the proxy on a request that is counted as failed."""
 _logger = logging.getLogger("applier.proxy")
 _TOKEN_FIELDS = {
     "uncached": "input_tokens",
@@ -191,11 +193,11 @@ class Gateway:
                 return self._with_reply(ask, proxied, conversation, body)
             prepared = conversation.session.prepare(messages)
         is_same = prepared == list(messages)
+        raw = proxied.raw if is_same else write(wire.with_messages(body, prepared))
         if planner is not None:
             planner.note_sent(is_unchanged=is_same)
         conversation.note_sent(messages, [] if is_same else prepared)
         self.metrics.add("requests", kind="unchanged" if is_same else "prepared")
-        raw = proxied.raw if is_same else write(wire.with_messages(body, prepared))
         return replace(proxied, raw=raw, body=body)
 
     def _with_reply(
@@ -235,7 +237,7 @@ class Gateway:
         conversation = proxied.conversation
         if conversation is None:
             return None
-        with self._errors_logged(), self._counted(conversation):
+        with self._errors_logged("the provider's refusal was passed on"), self._counted(conversation):
             refusal = SimpleNamespace(status_code=status, body=text)
             messages = conversation.session.recover(proxied.messages, refusal)
             conversation.note_sent(proxied.messages, messages or [])
@@ -244,12 +246,13 @@ class Gateway:
 
     def observe(self, proxied: ProxiedRequest, answer: bytes, *, is_stream: bool) -> None:
         """Report the provider's `answer` (a stream of events if `is_stream`) to the session, and count its tokens."""
-        conversation, read = proxied.conversation, read_answer(proxied.wire, answer, is_stream=is_stream)
-        for part in read.parts:
-            with self._errors_logged():
-                if conversation is not None:
-                    conversation.session.observe(part)
-        with self._errors_logged():
+        conversation = proxied.conversation
+        with self._errors_logged("the answer was not counted"):
+            read = read_answer(proxied.wire, answer, is_stream=is_stream)
+            for part in read.parts:
+                with self._errors_logged("the session did not learn from the answer"):
+                    if conversation is not None:
+                        conversation.session.observe(part)
             # estimate: a stream has about one event for each token
             estimate = answer.count(b"data:") if is_stream else len(answer) // _BYTES_PER_TOKEN
             self._count(proxied, read.parts, estimate)
@@ -309,16 +312,15 @@ class Gateway:
         PERSON.reset(token)
 
     @contextmanager
-    def _errors_logged(self) -> Iterator[None]:
-        """Suppress and log every error inside the block, because the proxy's failures must not fail the request."""
+    def _errors_logged(self, effect: str = _AS_IT_CAME) -> Iterator[None]:
+        """Suppress every error inside the block, because the proxy's failures must not fail the request, and log it
+        with its `effect`."""
         try:
             yield
         except Exception as error:  # noqa: BLE001
-            self.metrics.add("requests", kind="failed")
+            self.metrics.add("requests", 1 if effect == _AS_IT_CAME else 0, kind="failed")
             place = traceback.extract_tb(error.__traceback__)[-1]
-            _logger.error(
-                "%s at %s:%s; the request went out as it came", type(error).__name__, place.name, place.lineno
-            )
+            _logger.error("%s at %s:%s; %s", type(error).__name__, place.name, place.lineno, effect)
 
     @contextmanager
     def _counted(self, conversation: Conversation) -> Iterator[None]:
