@@ -158,9 +158,12 @@ matches."""
 SECRET_NAME = lazy_pattern(rf".*(?:{_NAME}|(?i:authorization|cookie))", re.DOTALL)
 """Name of a JSON field whose value is a secret, such as ``client_secret``."""
 _WORDS = r"(?:[A-Z]+|[A-Z]{0,3}[a-z]+(?:[A-Z]{1,3}[a-z]{2,})*)"
-CODE = lazy_pattern(rf"_*{_WORDS}(?:[_.]++{_WORDS})*[_.]*|[0-9.]+|[./~].*|.*\.\.\..*|.*[_.-]{_NAME}s?", re.DOTALL)
+CODE = lazy_pattern(
+    rf"(?![a-z][A-Z][a-z]+[A-Z])_*{_WORDS}(?:[_.]++{_WORDS})*[_.]*|[0-9.]+|[./~].*|.*\.\.\..*|.*[_.-]{_NAME}s?",
+    re.DOTALL,
+)
 """Value that is no secret, although it follows a name such as ``token``: a word or name in code, a number, a path, or a
-text with an ellipsis."""
+text with an ellipsis. ``qWertYuiop`` is no name in code, as the part before its first capital is no word."""
 
 
 _NAME_WORDS = (

@@ -66,6 +66,8 @@ def test_a_secret_is_known_by_its_form(secret):
         ("postgres://bob:s3@db.example.org/x", "postgres://bob:[secret]@db.example.org/x"),
         ("AWS_SECRET_ACCESS_KEY=wJalr/K7MDENG", "AWS_SECRET_ACCESS_KEY=[secret]"),
         (f"AccountKey={LETTERS * 2}==", "AccountKey=[secret]"),
+        ("The password is qWertYuiop", "The password is [secret]"),
+        ("Use the password qWertYuiop for bob", "Use the password [secret] for bob"),
     ],
 )
 def test_a_secret_is_known_by_what_stands_before_it(text, clean):
@@ -79,6 +81,7 @@ def test_a_secret_is_known_by_what_stands_before_it(text, clean):
         "max_tokens=4096, tokens: 168204, token_count=12",
         "login(user, password=password, token=args.token, secret=get_secret())",
         "token: string; password: Optional[str] = None",
+        "The password resetTokenField and the password iPad; password: newPassWord, token is xAxis",
         "password=$PASSWORD token=${TOKEN} secret=<your secret> api_key={{key}} pwd=********",
         "api_key=os.environ['KEY'] token=process.env.TOKEN",
         "OPENAI_API_KEY=sk-... python run.py",
