@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
+from math import inf
 from typing import NamedTuple
 
 from propcache.api import cached_property
@@ -23,7 +24,7 @@ from planner.evidence.effects import retried
 from planner.evidence.hosts import binding_lines
 from planner.evidence.words import figures_of, specifics_of, without_figures
 from planner.layout import first_note, leading_turn
-from planner.reading.lines import Line
+from planner.reading.lines import Line, statements
 from planner.reading.messages import History
 
 LEAST_ROOM_SHARE = 0.1
@@ -237,13 +238,14 @@ def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
 
 
 def _typed_once(turns: dict[str, TurnEvidence]) -> dict[str, list[Line]]:
-    """Return the lines that the user typed by turn id, the newest turn first, each line once."""
+    """Return the lines that the user typed by turn id, the newest turn first, each line once. Long lines are compared
+    whole, as two wishes may begin alike."""
     seen: set[str] = set()
     typed: dict[str, list[Line]] = {}
     for turn_id, turn in reversed(turns.items()):
-        lines = {line.text.strip(): line for line in turn.typed_lines}
-        typed[turn_id] = sorted(line for text, line in lines.items() if text not in seen)
-        seen.update(lines)
+        whole = {line.text.strip(): line.lines for line in statements(turn.typed_lines, inf)}
+        typed[turn_id] = sorted(chain.from_iterable(lines for text, lines in whole.items() if text not in seen))
+        seen.update(whole)
     return typed
 
 

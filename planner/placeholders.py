@@ -320,8 +320,9 @@ class _Entry:
         if not lines:
             return ""
         words = GAP.join(clean(text_of(join_lines(run))) for run in _runs(lines))
+        start = "…" if lines[0].continues else ""
         end = "…" if self.turn.lines.goes_on(lines[-1].number) else ""
-        return f"<{USER_FRAME}>{words}{end}</{USER_FRAME}>"
+        return f"<{USER_FRAME}>{start}{words}{end}</{USER_FRAME}>"
 
     def tool_lines(self, lines: Sequence[Line], sides: Mapping[int, str] = _NO_SIDES, *, viewed: bool = True) -> str:
         """Return `lines` of a tool with their marks: of neighbouring lines the first one follows ``|``, and the others

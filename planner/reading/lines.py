@@ -259,14 +259,14 @@ def join_lines(lines: Sequence[Line]) -> str:
     return "".join(line.text if line.continues or at == 0 else f"\n{line.text}" for at, line in enumerate(lines))
 
 
-def statements(lines: Iterable[Line]) -> Iterator[Statement]:
-    """Join neighbouring pieces of long lines to statements of up to `STATEMENT_CHARACTERS`, as a piece alone may have
-    no meaning; a short line is one statement. Yield them in order."""
+def statements(lines: Iterable[Line], most_characters: float = STATEMENT_CHARACTERS) -> Iterator[Statement]:
+    """Join neighbouring pieces of long lines to statements of up to `most_characters`, as a piece alone may have no
+    meaning; a short line is one statement. Yield them in order."""
     pieces: list[Line] = []
     length = 0
     for line in lines:
         is_continued = line.continues and pieces and line.number == pieces[-1].number + 1
-        if pieces and not (is_continued and length + len(line.text) <= STATEMENT_CHARACTERS):
+        if pieces and not (is_continued and length + len(line.text) <= most_characters):
             yield Statement(tuple(pieces), join_lines(pieces))
             pieces, length = [], 0
         pieces.append(line)

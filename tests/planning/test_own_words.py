@@ -63,6 +63,34 @@ def test_all_that_the_user_typed_stands_while_it_is_a_small_part_of_the_target(t
     assert [words for words in typed if words not in text] == []
 
 
+def test_wishes_that_begin_alike_stay_whole():
+    begin = (
+        "Something for later, so do nothing yet, not even a small part of it, before I say so in this conversation. "
+    )
+    end = "Then exchange the {} of my last order for one with a longer cable, a larger shade and a warmer light, "
+    wishes = [f"{begin}{end.format(item)}and take the visa card." for item in ("lamp", "lantern")]
+    asked = ["Read the parts.", *wishes]
+    messages = [part for at, words in enumerate(asked) for part in ({"role": "user", "content": words}, *work(at))]
+    messages += [part for at in range(3, 12) for part in work(at)]
+    text = said(preview(plan_compaction(messages, "", planner="rules", target_ratio=0.05, now=0.0)).messages)
+    assert [words for words in wishes if words not in text] == []
+
+
+def test_words_that_begin_in_the_middle_of_a_line_are_marked():
+    filler = "This sentence of a dictation goes on without a break of the line, and has nothing that binds anybody. "
+    dictation = (
+        filler * 40
+        + "Never write to the customers of the shop in the evening, whatever they ask you for then. "
+        + filler * 40
+    )
+    asked = ["Read the parts.", dictation, "And now the other parts."]
+    messages = [part for at, words in enumerate(asked) for part in ({"role": "user", "content": words}, *work(at))]
+    messages += work(3)
+    text = said(preview(plan_compaction(messages, "", planner="rules", target_tokens=800, now=0.0)).messages)
+    assert "Never write" in text
+    assert "…Never write" in text.replace("… ", "…").replace("\n", "")
+
+
 def test_a_long_message_stands_to_its_end_while_it_is_a_small_part_of_the_target():
     typed = "\n".join(f"Step {n}: the part number {n} of the page says what its reader asks." for n in range(25))
     messages = [{"role": "user", "content": typed}, *(part for at in range(12) for part in work(at))]
