@@ -68,7 +68,7 @@ def test_wishes_that_begin_alike_stay_whole():
         "Something for later, so do nothing yet, not even a small part of it, before I say so in this conversation. "
     )
     end = "Then exchange the {} of my last order for one with a longer cable, a larger shade and a warmer light, "
-    wishes = [f"{begin}{end.format(item)}and take the visa card." for item in ("lamp", "lantern")]
+    wishes = [f"{begin}{end.format(item)}and take the visa card that ends in 7312." for item in ("lamp", "lantern")]
     asked = ["Read the parts.", *wishes]
     messages = [part for at, words in enumerate(asked) for part in ({"role": "user", "content": words}, *work(at))]
     messages += [part for at in range(3, 12) for part in work(at)]
