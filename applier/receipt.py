@@ -23,11 +23,10 @@ from planner.placeholders import history_key
 from planner.plan import CompactionPlan, ExtractedFact, Provenance, Usage
 from planner.prices import switch_dollars, switch_money
 from planner.reading.lazy import lazy_pattern
-from planner.reading.lines import statements
 from planner.reading.messages import History
 from planner.reading.secrets import Secrets, redact
 from planner.relevance import is_word, one_line
-from planner.rules import decisions_in
+from planner.rules import decisions_in, demands_in
 
 Kind = Literal["demand", "failure", "decision", "name"]
 """Kind of something that the agent may need, whose loss a receipt reports."""
@@ -41,7 +40,7 @@ LINE_CHARACTERS, TRIED_CHARACTERS = 116, 44
 PARAPHRASE_SHARE = 0.6
 """Share of a sentence's words that a sentence of the compacted list must contain to count as a paraphrase."""
 LEAST_WORDS = 3
-"""Fewest words of a demand that makes sense alone; a shorter one (``Go on.``) is not listed."""
+"""Fewest words of a sentence that can be recognized in a paraphrase."""
 
 _WORD = lazy_pattern(r"[^\W_]{3,}")
 _LETTERS = lazy_pattern(r"[^\W\d_]{3}")
@@ -263,11 +262,10 @@ def _important_items(analysis: Analysis, facts: Sequence[ExtractedFact] = ()) ->
 
 
 def _demands(evidence: Evidence) -> Iterator[_Item]:
-    """Yield each line that the user typed as an item, except lines too short to make sense alone."""
-    for turn_id, turn in evidence.turns.items():
-        for statement in statements(turn.typed_lines):
-            if statement.source == "user" and len(_words(statement.text)) >= LEAST_WORDS:
-                yield _item(evidence, "demand", turn_id, statement.text)
+    """Yield the user's demands as items, each once."""
+    demands = {text: turn_id for turn_id, turn in evidence.turns.items() for text in demands_in(turn)}
+    for text, turn_id in demands.items():
+        yield _item(evidence, "demand", turn_id, text)
 
 
 def _failures(evidence: Evidence) -> Iterator[_Item]:

@@ -109,10 +109,8 @@ def _facts_of(turn: TurnEvidence) -> tuple[tuple[FactType, str], ...]:
 def _facts_in(turn: TurnEvidence) -> Iterator[tuple[FactType, str]]:
     """Yield the type and content of each fact in `turn`: demands of the user, failures, changed files, installed
     packages, and decisions of the agent."""
-    for statement in statements(turn.typed_lines):
-        text = statement.text.strip()
-        if text_width(text) >= LEAST_DEMAND and not (is_question(text) or introduces(text)):
-            yield "constraint", text
+    for text in demands_in(turn):
+        yield "constraint", text
     for failed_line in turn.statements_of(turn.failure_lines):
         text = failed_line.text.strip()
         cut_text = text if len(text) <= FACT_CHARACTERS else text[:FACT_CHARACTERS].rpartition(" ")[0]
@@ -125,6 +123,14 @@ def _facts_in(turn: TurnEvidence) -> Iterator[tuple[FactType, str]]:
             yield "dependency", call.reading.installs[:FACT_CHARACTERS]
     for text in decisions_in(turn):
         yield "decision", text
+
+
+def demands_in(turn: TurnEvidence) -> Iterator[str]:
+    """Yield the user's sentences that may be demands: long enough, no questions, no announcements of a list."""
+    for statement in statements(turn.typed_lines):
+        text = statement.text.strip()
+        if text_width(text) >= LEAST_DEMAND and not (is_question(text) or introduces(text)):
+            yield text
 
 
 def decisions_in(turn: TurnEvidence) -> Iterator[str]:

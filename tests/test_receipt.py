@@ -60,6 +60,19 @@ def test_what_is_told_in_other_words_is_not_called_gone():
     assert "decision (" not in text
 
 
+def test_a_demand_counts_once_in_any_language_and_a_question_does_not():
+    words = """For this release I want:
+What does the parser do at the moment?
+The folder tests/fixtures must stay as it is.
+解析器的模块必须改名为读取器,测试文件夹绝对不能改动。"""
+    history = [
+        {"role": "user", "content": words},
+        {"role": "assistant", "content": "It reads rows."},
+        {"role": "user", "content": "The folder tests/fixtures must stay as it is."},
+    ]
+    assert counts(receipt_of_foreign(history, [{"role": "user", "content": "x"}]))["demands"] == (0, 2)
+
+
 @given(strategies.answered_histories())
 def test_nothing_is_gone_of_what_is_sent_whole(history):
     text = receipt_of_foreign(history, history)
