@@ -217,7 +217,10 @@ def _unknown_view(request: PlanRequest) -> tuple[Finding, ...]:
     if not turn_id:
         return ()
     fits = request.evidence.turns[turn_id].tokens <= request.target_tokens  # otherwise it is planned as any turn
-    problem = "the history begins with what looks like a view, and its originals are in no store that was looked in"
+    problem = (
+        "this looks like the result of an earlier compaction, but no searched store has its original messages; "
+        "name the store of that compaction by store=, --store or $COMPACTOR_STORE"
+    )
     repair = "kept as it is" if fits else ""
     return (Finding(code="unknown_view", turn_id=turn_id, problem=problem, repair=repair),)
 

@@ -186,6 +186,7 @@ def test_a_view_that_no_store_knows_stands_as_it_is_and_a_finding_says_so(tmp_pa
         plan = plan_compaction(messages, "fix it", target_ratio=0.7, planner="rules")
         unknown = [finding for finding in plan.findings if finding.code == "unknown_view"]
         assert len(unknown) == (number > 0)
+        assert all("name the store" in finding.problem for finding in unknown)
         messages = json.loads(json.dumps(apply(plan)))
         assert "please no Bun-only APIs" in said(messages)
         if number and not unknown[0].repair:
