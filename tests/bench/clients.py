@@ -38,6 +38,7 @@ COLUMNS = ("install", "wrap or proxy", "log read", "log resumed", "restore by th
 ONLY_LOGS = "not possible: `resume` writes logs of Claude Code and Codex"
 TOO_OLD = ("is too old", "compacts by itself")
 """Parts of the line by which a plugin reports that its client lacks what it needs."""
+IS_TOO_OLD = "not possible: too old; it compacts by itself, and a line says so"
 QUIET = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "DISABLE_TELEMETRY": "1",
@@ -146,12 +147,20 @@ class Trial:
             yield server
 
     def note(self, column: str, problem: str) -> None:
-        """Write a cell: "works" without a problem; a client that is too old must say so and compact by itself."""
+        """Write a cell: "works" without a problem, else its end; a client that is too old must say so and compact by
+        itself."""
         if all(words in problem for words in TOO_OLD):
-            problem = "not possible: too old; it compacts by itself, and a line says so"
+            problem = IS_TOO_OLD
         self.cells[column] = (
-            problem if problem.startswith("not possible") else f"FAILS: {problem}" if problem else "works"
+            problem if problem.startswith("not possible") else f"FAILS: {problem[-300:]}" if problem else "works"
         )
+
+    def restores(self, *models: Counter) -> None:
+        """Note whether the agent got a turn back in each run; a client that is too old may have no tool for it."""
+        answers = (model.answer_to_restore for model in models)
+        problem = next((answer for answer in answers if answer != "works"), "works")
+        is_too_old = problem != "works" and self.cells["install"] == IS_TOO_OLD
+        self.cells["restore by the agent"] = IS_TOO_OLD if is_too_old else problem
 
     def wrapped(self, *client: str, upstream: tuple[str, ...] = (), **more: str) -> Counter:
         """Run the client under `compactor wrap`, and note whether its prompts were compacted."""
@@ -160,7 +169,7 @@ class Trial:
             more = {name: value.replace("UPSTREAM", server.url) for name, value in more.items()}
             options = [word.replace("UPSTREAM", server.url) for word in upstream]
             done = self.compactor("wrap", "--window", str(WINDOW), "--planner", "rules", *options, *client, **more)
-            problem = "" if model.view and not done.returncode else f"{done.returncode} {done.stderr[-300:]}"
+            problem = "" if model.view and not done.returncode else f"{done.returncode} {done.stderr}"
             self.note("wrap or proxy", problem or "; ".join(map(str, server.violations[:1])))
         return model
 
@@ -185,13 +194,13 @@ class Trial:
         model = Counter(1)
         told = self.compactor("resume", str(log), "--in-client", "--target-ratio", "0.3", "--json")
         if told.returncode:
-            return self.note("log resumed", told.stderr[-200:])
+            return self.note("log resumed", told.stderr)
         with self.upstream(model) as server:
             more = {name: value.replace("UPSTREAM", server.url) for name, value in more.items()}
             done = self.run(*go_on(json.loads(told.stdout)["session_id"], server.url), **more)
             sent = server.exchanges[-1].request.raw.decode() if server.exchanges else ""
         is_ours = "<compacted history=" in sent and PROMPT in sent and "And now?" in sent
-        return self.note("log resumed", "" if is_ours else f"{done.returncode} {done.stderr[-200:]}")
+        return self.note("log resumed", "" if is_ours else f"{done.returncode} {done.stderr}")
 
 
 def claude_code(trial: Trial) -> None:
@@ -206,13 +215,10 @@ def claude_code(trial: Trial) -> None:
             client.type("/compact")
             client.type("Go on")
         ours = [line for line in client.log if line.startswith("Compacted")]
-    trial.note("install", "" if ours and not status.returncode else f"{client.log[-1:]} {status.stdout[-200:]}")
-    trial.cells["restore by the agent"] = model.answer_to_restore
+    trial.note("install", "" if ours and not status.returncode else f"{client.log[-1:]} {status.stdout}")
     key = {"ANTHROPIC_API_KEY": "sk-ant-none", "ANTHROPIC_BASE_URL": "UPSTREAM"}
     command = ("claude", "-p", PROMPT, "--allowedTools", "Bash,mcp__compactor__restore_context")
-    wrapped = trial.wrapped(*command, **key)
-    if trial.cells["restore by the agent"] == "works":
-        trial.cells["restore by the agent"] = wrapped.answer_to_restore
+    trial.restores(model, trial.wrapped(*command, **key))
     log = trial.newest(".claude/projects/*/*.jsonl")
     trial.reads(log)
     trial.resumes(log, lambda session, _: ["claude", "-p", "--resume", session, "And now?"], **key)
@@ -227,10 +233,10 @@ def codex(trial: Trial) -> None:
         options = ("-c", f'openai_base_url="{server.url}/v1"', "-c", f"model_auto_compact_token_limit={WINDOW}")
         trial.run("codex", "exec", *options, *rest, "--dangerously-bypass-hook-trust", PROMPT, **key)
     problem = installed.answer_to_restore.removeprefix("FAILS: ")
-    trial.note("install", status.stdout[-200:] if status.returncode else problem.removeprefix("works"))
+    trial.note("install", status.stdout if status.returncode else problem.removeprefix("works"))
     trial.compactor("uninstall", "codex", "--yes")
     model = trial.wrapped("codex", "exec", *rest, PROMPT, upstream=("--openai-upstream", "UPSTREAM"), **key)
-    trial.cells["restore by the agent"] = model.answer_to_restore
+    trial.restores(model)
     log = trial.newest(".codex/sessions/**/rollout-*.jsonl")
     trial.reads(log)
 
@@ -253,11 +259,9 @@ def opencode(trial: Trial) -> None:
     with trial.upstream(counter) as server:
         key = {"ANTHROPIC_API_KEY": "sk-ant-none", "ANTHROPIC_BASE_URL": f"{server.url}/v1"}
         done = trial.run(*command, PROMPT, **key)
-    problem = (
-        "" if "Compacted: " in done.stderr and not status.returncode else done.stderr[-300:] + status.stdout[-200:]
-    )
-    trial.note("install", problem)
-    trial.cells["restore by the agent"] = counter.answer_to_restore
+    is_compacted = "Compacted: " in done.stderr and not status.returncode
+    trial.note("install", "" if is_compacted else done.stderr + status.stdout)
+    trial.restores(counter)
     trial.compactor("uninstall", "opencode", "--yes")
     config.write_text(config.read_text().replace("48000", "400000"))
     trial.wrapped(*command, PROMPT, ANTHROPIC_API_KEY="sk-ant-none", ANTHROPIC_BASE_URL="UPSTREAM")
@@ -282,7 +286,7 @@ def pi(trial: Trial) -> None:
     with trial.upstream(counter) as server:
         at(server.url)
         done = trial.run(*command)
-    trial.note("install", "" if "Compacted: " in done.stderr and not status.returncode else done.stderr[-300:])
+    trial.note("install", "" if "Compacted: " in done.stderr and not status.returncode else done.stderr)
     trial.compactor("uninstall", "pi", "--yes")
     proxied = Counter()
     with trial.upstream(proxied) as server:
@@ -295,9 +299,8 @@ def pi(trial: Trial) -> None:
             at(first_line.partition("=")[2] or server.url, contextWindow=400_000)
             done = trial.run(*command)
             proxy.terminate()
-    trial.note("wrap or proxy", "" if proxied.view and not done.returncode else f"{first_line} {done.stderr[-300:]}")
-    is_too_old = trial.cells["install"].startswith("not possible")
-    trial.cells["restore by the agent"] = trial.cells["install"] if is_too_old else counter.answer_to_restore
+    trial.note("wrap or proxy", "" if proxied.view and not done.returncode else f"{first_line} {done.stderr}")
+    trial.restores(counter)
     trial.reads(trial.newest(".pi/agent/sessions/**/*.jsonl"))
     trial.note("log resumed", f"{ONLY_LOGS}; /compact in Pi itself")
 
@@ -312,8 +315,7 @@ def copilot(trial: Trial) -> None:
     settings.write_text(json.dumps({"mcpServers": {"compactor": entry}}))
     own = {"COPILOT_PROVIDER_TYPE": "anthropic", "COPILOT_PROVIDER_API_KEY": "sk-ant-none"}
     own |= {"COPILOT_MODEL": "claude-sonnet-5-5", "COPILOT_PROVIDER_BASE_URL": "UPSTREAM"}
-    model = trial.wrapped("copilot", "--allow-all-tools", "-p", PROMPT, **own)
-    trial.cells["restore by the agent"] = model.answer_to_restore
+    trial.restores(trial.wrapped("copilot", "--allow-all-tools", "-p", PROMPT, **own))
     trial.reads(trial.newest(".copilot/session-state/*/events.jsonl"))
     trial.note("log resumed", ONLY_LOGS)
 

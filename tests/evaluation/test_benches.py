@@ -7,6 +7,7 @@ import pytest
 
 from applier.eval.survival import plain_text
 from planner.errors import TranscriptError
+from tests.bench.clients import IS_TOO_OLD, Counter, Trial
 from tests.bench.continuing import judge, render, show_turn
 from tests.bench.general import comparisons
 from tests.bench.held_out import draw, session_of
@@ -155,3 +156,10 @@ def test_a_summary_is_asked_for_before_it_is_used(tmp_path):
     assert "--answer FILE" in render("tidy", tmp_path, "own-summary", 0.1)
     assert not (tmp_path / "prompt.txt").exists()
     assert "Write a summary" in (tmp_path / "summary.prompt.txt").read_text("utf-8")
+
+
+def test_a_client_that_is_too_old_for_the_plugin_does_not_fail(tmp_path):
+    trial = Trial("claude", "Claude Code", tmp_path, "")
+    trial.note("install", f"Claude Code 2.1.1 is too old: it compacts by itself\n{'and it refuses the mod ' * 40}")
+    trial.restores(Counter())
+    assert trial.cells == dict.fromkeys(("install", "restore by the agent"), IS_TOO_OLD)
