@@ -109,7 +109,7 @@ class HistoryTracker:
     _replaced: dict[int, list[object]] = field(default_factory=dict)
     """Changed forms in which single messages of the history were sent, by the index of the message."""
     uses: Mapping[str, ToolUse] = field(default_factory=dict)
-    """Declarations by the user of what the agent's tools do, by tool name."""
+    """Declarations of what the agent's tools do, by the user or by the tools' annotations, by tool name."""
     known_analysis: Analysis | None = None
     """Newest `analysis`, of this history or of its beginning; None before the first."""
     _history: History | None = None

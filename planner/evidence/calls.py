@@ -49,7 +49,7 @@ _KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
 )
 """Patterns of verbs in tools' names, each with the kind of call that it shows; the first match counts."""
 _DECLARED: Mapping[str, CallKind] = {"reads": "read", "acts": "other"}
-"""Kind of a tool's calls by what the user declared about the tool."""
+"""Kind of a tool's calls by the declared effect of the tool."""
 _SUBAGENT = lazy_pattern(r"^(?:Task(?:_?Output)?$|Agent|dispatch_agent|spawn_agent|subagent)", re.I)
 """Names of tools that return another agent's report: ``Task``, ``TaskOutput``; not ``TaskUpdate``, ``create_task``."""
 _COMMAND_OUTPUT = "<task_type>local_bash</task_type>"
@@ -103,10 +103,10 @@ class Call:
     number: int = 0
     """Index of the call among the turn's calls, from 0."""
     use: ToolUse | None = None
-    """User's declaration of what the tool does; None without one."""
+    """Declaration of what the tool does, by the user or by its annotations; None without one."""
     reading: CallReading = CallReading()
     kind: CallKind = field(init=False)
-    """Kind of action: by the user's declaration of the tool if there is one, else by its name and arguments."""
+    """Kind of action: by the declaration of the tool if there is one, else by its name and arguments."""
     path: str = field(init=False)
     """Address of what the call reads or changes, such as a file; empty without one."""
     command: str = field(init=False)
@@ -178,7 +178,7 @@ class Call:
     @property
     def _arguments(self) -> str:
         """Arguments of the call on one line, with their names if there are several. Lists and objects are left out. If
-        the user declared which arguments name the tool's object, only these are shown."""
+        it is declared which arguments name the tool's object, only these are shown."""
         keys = self.use.object_arguments if self.use is not None else ()
         shown = {key: self.input[key] for key in keys if key in self.input} or self.input
         plain = {key: str(value) for key, value in shown.items() if isinstance(value, str | int | float)}
