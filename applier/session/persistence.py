@@ -108,10 +108,10 @@ class SessionStore:
 
         def act(store: Store) -> str:
             """Store the history and its folder; return its key."""
-            self._saved = store.save_longer(history, self._saved)
+            saved = self._saved = store.save_longer(history, self._saved)  # another thread may replace it at once
             if self.folder:
-                store.note_origin(self._saved.key, self.folder, self.clock())
-            return self._saved.key
+                store.note_origin(saved.key, self.folder, self.clock())
+            return saved.key
 
         return self.use(act)
 

@@ -4,6 +4,7 @@ import base64
 import os
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import replace
 
@@ -13,12 +14,13 @@ from hypothesis import strategies as st
 
 from applier.adapters.agent_tools import AGENT_TOOLS, handle_tool_use
 from applier.session import Session
+from applier.session.persistence import SessionStore
 from applier.session.planning import Planning, Worker
 from applier.session.request import Gauge
 from applier.settings import SessionSettings, load_settings
-from applier.store import open_store
+from applier.store import history_key, open_store
 from planner.errors import SettingsError, StoreError
-from planner.reading.messages import blocks, plain_message
+from planner.reading.messages import blocks, plain_message, read_history
 from planner.settings import PlanSettings
 from planner.validity import check_messages
 from tests.session.agent import Agent, Clock, finished
@@ -615,6 +617,19 @@ def busy_session(session_of, hold, inside):
     busy.start()
     assert inside.wait(30)
     return session, history, busy
+
+
+def test_sessions_that_save_in_one_store_at_once_each_get_their_own_history(tmp_path):
+    store, messages = SessionStore(tmp_path / "store.db"), make_session(20)[1:]
+    store.folder = "/work"
+    saved = [
+        read_history([{"role": "user", "content": f"task {number}"}, *messages[:length]])
+        for length in range(2, len(messages), 2)
+        for number in range(4)
+    ]
+    with ThreadPoolExecutor(4) as pool:
+        assert [*pool.map(store.save, saved)] == [history_key(history.digest) for history in saved]
+    store.close()
 
 
 def test_a_fork_while_another_thread_prepares_does_not_hang_the_child(session_of):
