@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -20,7 +21,7 @@ from applier.store.forgetting import SESSION_STATE
 from applier.store.opening import open_store, store_exists
 from applier.store.records import SavedChain
 from applier.store.store import Store
-from planner.errors import SettingsError, StoreDamaged, StoreError, StoreReplaced
+from planner.errors import ReferenceNotFound, SettingsError, StoreDamaged, StoreError, StoreReplaced
 from planner.reading.messages import History, plain_message
 
 T = TypeVar("T")
@@ -213,15 +214,19 @@ class SavedFrame(BaseModel):
         )
 
     def committed(self, store: Store) -> Committed:
-        """Return the stored changes (a frame) as an object, with the plan by which they were made.
+        """Return the stored changes (a frame) as an object, with the plan by which they were made, unless that was
+        deleted or is of another version of this program.
 
         Raises:
-            StoreError: the plan cannot be read.
+            StoreError: the store failed.
             TranscriptError: an entry of `head` is not a message.
         """
+        plan = None
+        with suppress(ReferenceNotFound, StoreDamaged):  # the next compaction plans from the originals
+            plan = store.load_plan(self.plan_id) if self.plan_id else None
         frame = Frame(
-            plan=store.load_plan(self.plan_id) if self.plan_id else None,
-            plan_id=self.plan_id,
+            plan=plan,
+            plan_id=self.plan_id if plan is not None else "",
             head=tuple(plain_message(message, f"head[{at}]") for at, message in enumerate(self.head)),
             start=self.start,
             placeholders={(message, block): text for message, block, text in self.placeholders},

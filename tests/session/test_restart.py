@@ -224,7 +224,6 @@ DAMAGES = (
     {"start": -1},
     {"start": 1_000},
     {"messages": -1},
-    {"plan_id": "p0123456789"},
     {"placeholders": [[7, "a", "b"]]},
 )
 
@@ -282,6 +281,19 @@ def test_a_state_of_an_earlier_version_goes_on_and_is_planned_from_scratch(tmp_p
         assert again.compact(history).applied
     with opened(path) as once_more:
         assert not [violation for violation in check_messages(once_more.prepare(history)) if violation.refused]
+
+
+def test_a_session_whose_plan_was_forgotten_goes_on_with_its_view(tmp_path, compacted_twice):
+    path, history = Path(shutil.copy(compacted_twice, tmp_path)), make_session(40)
+    with opened(path) as session:
+        sent = session.prepare(history)
+        (plan_id,) = {session._state.ledger.frame.plan_id}
+    with open_store(path) as store:
+        store.forget(plan_id)
+    with opened(path) as again:
+        assert again.prepare(history) == sent
+        assert again.compact(history, focus="the race").applied
+        assert again.plan is not None
 
 
 def test_the_calibration_that_was_stored_is_where_a_restart_begins(tmp_path):
