@@ -34,6 +34,8 @@ WRITERS: Sequence[Part] = ("assistant", "call", "user")
 WORD, NUMBER, JOINED = 1, 2, 3
 """Kinds of names in `Columns.kinds`: plain words, whole numbers, and names that may have several components, such as
 ``src/a.py``. Other names have the kind 0."""
+NUMBER_DIGITS = 5
+"""Largest length of a number that is probably an amount or a count; longer ones are ids."""
 MOST_SEEN = 4_096
 """Largest number of lines whose names are remembered while turns are read; nine of ten repetitions are that near."""
 _BITS = {part: 1 << at for at, part in enumerate(WRITERS)}
@@ -238,7 +240,9 @@ def _read(turn: TurnEvidence, place_of: defaultdict[str, int], seen: dict[int, b
 
 def kind_of(name: str) -> int:
     """Return the kind of a name for `Columns.kinds`."""
-    return WORD if is_word(name) else NUMBER if name.isdigit() else 0 if name.isidentifier() else JOINED
+    if name.isdigit():
+        return NUMBER if len(name) <= NUMBER_DIGITS else 0
+    return WORD if is_word(name) else 0 if name.isidentifier() else JOINED
 
 
 def is_word(name: str) -> bool:
