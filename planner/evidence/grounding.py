@@ -185,8 +185,9 @@ class NameIndex:
         """Small numbers of the source by the kind of word before them: 3 by ``port`` for ``listens on port 3``."""
         numbers: dict[str, set[int]] = {}
         for text in self._texts:
-            for kind, number, _ in _labelled_numbers(text):
-                numbers.setdefault(kind, set()).add(number)
+            for form in plain_forms(text):
+                for kind, number, _ in _labelled_numbers(form):
+                    numbers.setdefault(kind, set()).add(number)
         return numbers
 
     def holds(self, name: str) -> bool:
@@ -359,13 +360,21 @@ _NOTHING = NameIndex(())
 def invented(text: str, source: NameIndex | None) -> list[str]:
     r"""Return the names and figures that a model made up in `text`: those that `source` lacks, each once. All of them
     are returned if `source` is None. Ids of turns are skipped. ``\\d`` in the text may be ``\d`` in the source, as JSON
-    doubles backslashes."""
+    doubles backslashes; and ``tests\nsrc`` may be the names ``tests`` and ``src`` if the source contains it, too."""
     source = source or _NOTHING
     text = plain_text(_TURN_ID.sub(" ", text))
     missing = _missing_in(text, source)
-    if missing and "\\\\" in text:
-        missing = min(missing, _missing_in(text.replace("\\\\", "\\"), source), key=len)
+    if missing and "\\" in text:
+        decoded = _TOKEN.sub(lambda match: _decoded(match[0], source), text)
+        others = (_missing_in(other, source) for other in (decoded, text.replace("\\\\", "\\")))
+        missing = min(missing, *others, key=len)
     return missing
+
+
+def _decoded(token: str, source: NameIndex) -> str:
+    """Return `token` with its escapes of JSON decoded if the source contains it as it is; else `token` itself."""
+    *_, decoded = plain_forms(token)
+    return decoded if decoded != token and source.contains(token) else token
 
 
 def _missing_in(text: str, source: NameIndex) -> list[str]:

@@ -1,5 +1,8 @@
 """Names are held whole: what a source does not name is invented, and plain words are never questioned."""
 
+import json
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -132,6 +135,20 @@ def test_a_source_holds_each_of_its_own_names(names, data):
     index = NameIndex([" ".join(names)])
     name = data.draw(st.sampled_from(names))
     assert invented(f"about {name}, then", index) == []
+
+
+PIECES = st.sampled_from(["getUserID", "src/a.py", "1,290", "port 14:30", "2026-03-14", "--no-verify", "Größe", "x"])
+
+
+@given(
+    st.lists(st.tuples(PIECES, st.sampled_from(["\n", "\n\n", "\t", " ", '"'])), min_size=2), st.booleans(), st.data()
+)
+def test_a_piece_of_a_json_string_holds_what_its_escapes_divide(pieces, is_ascii, data):
+    string = json.dumps({"error": "".join(map("".join, pieces))}, ensure_ascii=is_ascii)
+    cuts = [0, *(match.end() for match in re.finditer(r"(?:\\n)+", string)), len(string)]
+    first, last = sorted(data.draw(st.tuples(st.sampled_from(cuts), st.sampled_from(cuts))))
+    assert invented(string[first:last], NameIndex([string])) == []
+    assert invented("src/b.py\\n1,290", NameIndex([string])) != []
 
 
 @given(st.integers(11, 10**9), st.integers(11, 10**9))
