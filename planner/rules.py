@@ -127,7 +127,7 @@ def _facts_in(turn: TurnEvidence) -> Iterator[tuple[FactType, str]]:
 
 def demands_in(turn: TurnEvidence) -> Iterator[str]:
     """Yield the user's sentences that may be demands: long enough, no questions, no announcements of a list."""
-    for statement in statements(turn.typed_lines):
+    for statement in statements(line for line in turn.typed_lines if line.source == "user"):
         text = statement.text.strip()
         if text_width(text) >= LEAST_DEMAND and not (is_question(text) or introduces(text)):
             yield text

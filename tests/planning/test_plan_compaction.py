@@ -231,3 +231,11 @@ def test_the_reason_for_a_dropped_turn_does_not_contradict_its_score():
     assert dropped
     assert all(turn.reason.endswith("(no room)") for turn in dropped)
     assert not any("no room" in turn.reason for turn in plan.turns if turn.strategy != "drop")
+
+
+def test_the_rules_take_no_quotation_in_an_earlier_summary_as_a_demand():
+    recap = 'This session is being continued from a previous conversation.\n- "never push the release to main"'
+    messages = [{"role": "user", "content": recap}, {"role": "assistant", "content": "I go on."}]
+    plan = planned([*messages, {"role": "user", "content": "Never rename the public functions."}])
+    assert [fact.content for fact in plan.extracted_facts] == ["Never rename the public functions."]
+    assert "invented_fact" not in {finding.code for finding in plan.findings}
