@@ -64,7 +64,7 @@ def plan_compaction(
     client: Any = None,
     system: Any = None,
     tools: Sequence[Mapping[str, Any]] | None = None,
-    tool_uses: Mapping[str, ToolUse] | None = None,
+    tool_uses: Mapping[str, ToolUse | Mapping[str, Any]] | None = None,
     prompts_dir: str | Path | None = None,
     store: Any = None,
     settings: PlanSettings | None = None,
@@ -88,7 +88,8 @@ def plan_compaction(
         client: An ``anthropic`` or instructor client for the planner model.
         system, tools: The agent's system prompt and tools. If one of the tools restores removed turns, the compacted
             messages name it.
-        tool_uses: What the agent's tools do, by name. It takes precedence over the annotations in `tools`.
+        tool_uses: What the agent's tools do, by name: `ToolUse(…)`, or a dict of its fields. It takes precedence over
+            the annotations in `tools`.
         prompts_dir: A folder of prompts that replace the packaged ones.
         store: Store for the plan and its facts; nothing is written without one.
         now: Timestamp of the plan's facts, in seconds since the epoch; by default the clock's. It is the only thing in

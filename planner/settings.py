@@ -172,11 +172,21 @@ class ToolUse(CheckedSettings):
     """Names of fields of the tool's JSON result that are always shown with the call."""
 
 
-def declared_uses(uses: Mapping[str, ToolUse], tools: Sequence[Mapping[str, Any]] = ()) -> dict[str, ToolUse]:
+class _Declared(BaseModel):
+    tool_uses: dict[str, ToolUse]
+
+
+def declared_uses(
+    uses: Mapping[str, ToolUse | Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, ToolUse]:
     """Return what is declared about tools, by name: by the user (`uses`), or else by the annotations in `tools`, the
     agent's own definitions. A ``readOnlyHint`` of true serves to recognise repeated reads, never to drop an action. If
     it is false, or if there is none and ``destructiveHint`` is true, the tool acts (MCP specification,
-    ToolAnnotations)."""
+    ToolAnnotations).
+
+    Raises:
+        SettingsError: `uses` is not a dict of `ToolUse`, or of dicts with its fields.
+    """
     hinted: dict[str, ToolUse] = {}
     for tool in tools:
         hints = tool.get("annotations")
@@ -184,4 +194,6 @@ def declared_uses(uses: Mapping[str, ToolUse], tools: Sequence[Mapping[str, Any]
             hinted[str(tool.get("name", ""))] = ToolUse(effect="reads" if hints["readOnlyHint"] else "acts")
         elif isinstance(hints, Mapping) and hints.get("destructiveHint") is True:
             hinted[str(tool.get("name", ""))] = ToolUse(effect="acts")
-    return {**hinted, **uses}
+    with explained(_Declared):
+        declared = _Declared.model_validate({"tool_uses": uses}).tool_uses
+    return {**hinted, **declared}

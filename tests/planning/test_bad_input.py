@@ -68,6 +68,19 @@ def test_a_number_that_no_plan_can_hold_is_named(argument, value):
         planned(make_session(4), **{argument: value})
 
 
+@pytest.mark.parametrize(
+    ("uses", "problem"),
+    [
+        ({"Bash": "acts"}, r"tool_uses\.Bash: .* instance of ToolUse, found 'acts'"),
+        ({"Bash": {"effec": "acts"}}, r"tool_uses\.Bash\.effec: there is none; did you mean effect\?"),
+        (["Bash"], r"tool_uses: .* dictionary, found \['Bash'\]"),
+    ],
+)
+def test_a_wrong_declaration_of_a_tool_is_named(uses, problem):
+    with pytest.raises(SettingsError, match=problem):
+        planned(make_session(4), tool_uses=uses)
+
+
 def test_a_target_that_is_a_share_of_something_may_have_a_fraction():
     plan = planned(make_session(4), target_tokens=0.3 * 1_001)
     assert plan.target_tokens == 300

@@ -139,6 +139,13 @@ def test_hints_of_a_tool_definition_declare_it_and_the_plan_carries_the_declarat
     assert preview(type(plan).from_json(plan.to_json()), messages).messages == preview(plan).messages
 
 
+def test_a_tool_is_declared_by_the_form_of_the_setting_too():
+    def plan(use):
+        return plan_compaction(READS, "", planner="rules", tool_uses={"crm_customer": use}, target_ratio=0.3, now=0.0)
+
+    assert plan({"effect": "reads"}) == plan(ToolUse(effect="reads"))
+
+
 def test_words_need_no_key_in_a_receipt_and_figures_keep_theirs_once():
     booked = {"booking": "DB-7KX2", "seats": [45, 46], "date": "2026-12-01", "refundable": True}
     messages = [{"role": "user", "content": "Go on."}, *act(1, "book_train", 7, failed=False, record=booked)]
