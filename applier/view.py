@@ -308,9 +308,13 @@ def remember_view(
         "start": start,
         "edited": edited,
     }
-    other_records = [record for record in store.get_state(name) or [] if record["digest"] != digest]
-    if new_record not in other_records:
-        store.set_state(name, [*other_records, new_record][-MOST_ALIKE:])
+
+    def with_new(records: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+        """Return the stored records, with the new one in place of an old one for the same list."""
+        others = [record for record in records or [] if record["digest"] != digest]
+        return [*others, new_record][-MOST_ALIKE:]
+
+    store.change_state(name, with_new)
 
 
 def originals_behind(store: Store, messages: Sequence[object], owner: str = "") -> Earlier | None:

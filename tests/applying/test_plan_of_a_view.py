@@ -1,6 +1,7 @@
 """A list that begins with a view of ours is planned from its originals; one that only looks like it is not."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 
 import pytest
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 from applier import apply, open_store, preview
 from applier.cli.app import run
 from applier.session import Session
+from applier.view import originals_behind, remember_view
 from planner import plan_compaction
-from planner.reading.messages import blocks
+from planner.reading.messages import blocks, read_history
 from tests.session.agent import Agent, Clock
 from tests.strategies import histories, make_session
 from tests.viewed import refusals
@@ -126,6 +128,23 @@ def test_a_host_that_counts_its_calls_from_the_view_on_gets_a_valid_list(tmp_pat
         assert not refusals(apply(plan, store=store))
         with Session("fix it", planner="rules", store=store, session_id="counted") as session:
             assert not refusals(session.compact(again).messages)
+
+
+def test_agents_that_go_on_from_one_view_at_once_are_all_recognized(tmp_path):
+    history = make_session(30)
+    view = apply(plan_compaction(history, "fix it", target_ratio=0.3, planner="rules"), store=tmp_path / "s.db")
+    ways = [[{"role": "assistant", "content": f"Way {n}."}, {"role": "user", "content": "Go on."}] for n in range(8)]
+    wholes = [read_history([*history, *way]) for way in ways]
+    with open_store(tmp_path / "s.db") as store, ThreadPoolExecutor(8) as pool:
+        keys = [store.save_history(whole) for whole in wholes]
+
+        def remember(at):
+            start = len(wholes[at].messages)
+            remember_view(store, [*view, *ways[at]], wholes[at], start, key=keys[at], plan_id="")
+
+        [*pool.map(remember, range(8))]
+        known = [originals_behind(store, [*view, *way]) for way in ways]
+    assert [found.key for found in known] == keys
 
 
 def test_a_plan_of_a_view_is_applied_to_the_view(tmp_path):

@@ -26,9 +26,9 @@ def test_it_is_what_the_receipt_of_that_compaction_says(tmp_path, monkeypatch, w
     with open_store(tmp_path / "s.db") as store:
         assert_foreseen(foreseen, rows.compact(store, window_tokens=window))
         rows.add(LONG[CUT:])
-        events = store.events()
+        stored = store.events(), store.histories()
         foreseen = shown(rows, store=store, window_tokens=window)
-        assert store.events() == events
+        assert (store.events(), store.histories()) == stored
         assert_foreseen(foreseen, rows.compact(store, window_tokens=window))
 
 

@@ -107,7 +107,7 @@ class FailingStore:
 
     def __getattr__(self, name):
         method = getattr(self._store, name)
-        if name not in ("save_longer", "save_plan", "save_facts", "set_state", "record_event"):
+        if name not in ("save_longer", "save_plan", "save_facts", "set_state", "change_state", "record_event"):
             return method
 
         def guarded(*args, **kwargs):
