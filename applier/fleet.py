@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -20,7 +21,7 @@ from planner.api import plan_compaction
 from planner.errors import TranscriptError
 from planner.plan import CompactionPlan, Strategy, Usage
 from planner.reading.secrets import redact
-from planner.settings import PlannerName, PlanSettings
+from planner.settings import PlannerName, PlanSettings, ToolUse
 
 if TYPE_CHECKING:
     from ray.data import Dataset
@@ -62,6 +63,8 @@ class PlanOptions:
     prompts: str = ""
     """Digest of the prompts that a model gets; empty if the rules plan."""
     settings: PlanSettings = field(default_factory=PlanSettings)
+    tool_uses: Mapping[str, ToolUse] = field(default_factory=dict)
+    """Effects of the agent's tools, by name."""
     with_plan: bool = False
     """True if the row of results also contains the plan."""
     store: str | None = None
@@ -70,7 +73,8 @@ class PlanOptions:
     @property
     def digest(self) -> str:
         """Digest of all options, to notice rows of results that were made with other options."""
-        data = asdict(self) | {"settings": self.settings.model_dump()}
+        uses = {name: use.model_dump() for name, use in self.tool_uses.items()}
+        data = asdict(self) | {"settings": self.settings.model_dump(), "tool_uses": uses}
         return sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
     def task_of(self, read: Transcript) -> str:
@@ -92,6 +96,7 @@ class PlanOptions:
             model=self.model,
             system=read.system,
             tools=read.tools,
+            tool_uses=self.tool_uses,
             prompts_dir=self.prompts_dir,
             settings=self.settings,
         )

@@ -141,6 +141,7 @@ class SessionSettings(CheckedSettings, BaseSettings):
 
 _JSON_FORMS = {
     "plan": '{"target_ratio": 0.2}',
+    "tool_uses": '{"read_order": {"effect": "reads"}}',
     "prices": '{"my-model": {"input": 2, "output": 10, "cache_read": 0.05}}',
 }
 """Examples of JSON, shown in errors, for settings whose environment variables contain JSON."""

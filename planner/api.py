@@ -237,7 +237,8 @@ def _unsure(request: PlanRequest, proposal: Proposal) -> tuple[Finding, ...]:
         return ()
     names = ", ".join(sorted({call.name for call in unknown})[:NAMED_TOOLS])
     problem = f"most results come from tools that the rules know nothing of: {names}"
-    return (Finding(code="rules_unsure", problem=problem, repair="plan with a model, or declare them by tool_uses"),)
+    cure = "plan with a model, or declare them by tool_uses= or $COMPACTOR_TOOL_USES"
+    return (Finding(code="rules_unsure", problem=problem, repair=cure),)
 
 
 def _explained(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:

@@ -76,7 +76,9 @@ def plan_options(*, planner: Any = None, target_model: str | None = None, **more
     user = load_settings()
     settings = user.plan.model_copy(update={"target_model": target_model or user.plan.target_model})
     model = more.pop("model", None) or user.planner_model or None
-    return PlanOptions(planner=planner or user.planner, model=model, settings=settings, **more)
+    return PlanOptions(
+        planner=planner or user.planner, model=model, settings=settings, tool_uses=user.tool_uses, **more
+    )
 
 
 def planned(transcript: Transcript, name: object, **planning: Any) -> CompactionPlan:

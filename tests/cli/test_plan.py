@@ -122,6 +122,19 @@ def test_prompts_that_cannot_be_used_are_named(compactor, transcript, folder):
     assert "plan.md" in ran.err
 
 
+def test_tools_are_declared_in_the_environment_and_never_by_a_project(compactor, transcript, folder, monkeypatch):
+    plan = ("plan", transcript, "--planner", "rules", "--json")
+    (folder / "compactor.toml").write_text('[tool_uses.Bash]\neffect = "reads"\n')
+    refused = compactor(*plan)
+    assert (refused.code, "set COMPACTOR_TOOL_USES" in refused.err) == (2, True)
+    (folder / "compactor.toml").unlink()
+    monkeypatch.setenv("COMPACTOR_TOOL_USES", '{"Bash": {"effect": "reads"}}')
+    assert compactor(*plan).json["plan"]["tool_uses"]["Bash"]["effect"] == "reads"
+    compactor("plan", transcript, transcript, "--planner", "rules", "--plans", "plans", "--workers", 1)
+    (of_many,) = (folder / "plans").iterdir()
+    assert CompactionPlan.from_json(of_many.read_bytes()).tool_uses["Bash"].effect == "reads"
+
+
 def test_decision_can_be_changed_and_guards_check_it(compactor, transcript, plan_file, folder, example_plan):
     failed = next(own for own in example_plan.turns if own.failed_approach and own.strategy != "keep")
     dropped = next(own for own in example_plan.turns if own.strategy == "drop")
