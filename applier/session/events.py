@@ -129,13 +129,14 @@ class EventLog:
 
     def _record(self, kind: EventKind) -> None:
         """Write all events to the store that are not there yet, unless the newest one is ``resumed``. So a session that
-        is only opened again writes nothing."""
+        is only opened again writes nothing. If the store fails, the next event tries again."""
         while self._unrecorded and kind != "resumed":
-            data = self._unrecorded.pop(0)
             try:
-                self._store.use(methodcaller("record_event", data))
+                self._store.use(methodcaller("record_event", self._unrecorded[0]))
             except StoreError as error:
                 logger.warning("event not recorded: %s", error)
+                return
+            del self._unrecorded[0]
 
     def load(self, earlier: Sequence[Mapping[str, Any]]) -> None:
         """Put stored events of earlier processes of this session before the events of this process. Records without a

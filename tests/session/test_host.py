@@ -513,6 +513,19 @@ def test_the_end_of_a_session_never_raises_whatever_the_store_does(store, clock,
     assert not session._state.setup.store.is_open
 
 
+def test_events_of_a_time_when_the_store_failed_are_recorded_once_it_works(store, clock):
+    from tests.session.agent import FailingStore
+
+    failing, history = FailingStore(store), make_session(40)
+    with Session("x", store=failing, clock=clock, planner="rules", window_tokens=60_000) as session:
+        failing.broken = True
+        assert not session.compact(history).applied
+        failing.broken = False
+        assert session.compact(history).applied
+        assert [event["kind"] for event in store.events()] == [event.kind for event in session.log()]
+    assert "store_failed" in [event["kind"] for event in store.events()]
+
+
 def test_what_fails_at_every_call_is_logged_once_and_again_after_it_worked(session_of):
     session, history = session_of(), make_session(3)
     for wrong in (7, 8, "seven", None, 7):
