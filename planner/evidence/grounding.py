@@ -22,6 +22,7 @@ from planner.evidence.words import (
     WORD,
     is_year,
     listed_in,
+    numbers_beside_words,
     numbers_in,
     pairs_in,
     plain_forms,
@@ -72,6 +73,8 @@ _NUMBERS = lazy_pattern(rf"(\d{{1,4}}(?:[-./:h]\d{{1,4}}){{1,5}})(?:[{LETTERS}]{
 """Date, time, range, ratio or version: ``2026-03-14``, ``14:30``, ``02:30+1``, ``5-7``, ``3.11.2``."""
 _TWO_NUMBERS = lazy_pattern(r"(\d{1,2})\.(\d{1,2})")
 """Two numbers that may be a time, or a day and month: ``14.30``, ``27.11``, ``3.4``."""
+_DATE_IN_DIGITS = lazy_pattern(r"(\d{1,2})\.(\d{1,2})\.|(0\d)\.(\d\d)|(\d\d)[/-](\d\d)")
+"""Day and month, or month and day, in a form that is no other number: ``2.1.``, ``02.01``, ``14/01``."""
 _TIMESTAMP = lazy_pattern(r"([\d-]{8,10})T([\d:.]{4,16})(?:Z|[+-][\d:]{2,6})?")
 """Date and time in one word: ``2026-03-14T14:30:00Z``."""
 _TURN_ID = lazy_pattern(rf"(?<![{WORD}{_MARKS}])t\d+(?:\s{{0,4}}[-–]\s{{0,4}}t?\d+)?(?![{_MARKS}]{{0,8}}[{WORD}])")
@@ -181,6 +184,18 @@ class NameIndex:
         return frozenset(pair for text in self._texts for form in plain_forms(text) for pair in pairs_in(form))
 
     @cached_property
+    def _days(self) -> frozenset[str]:
+        """Numbers up to 31 in the source beside a word that may name a month: 14 for ``14. Januar``. A word that is
+        beside a larger number, other than a year, names no month: ``rows`` for ``14 rows, 300 rows``."""
+        numbers_by_word: dict[str, set[str]] = {}
+        for text in self._texts:
+            for form in plain_forms(text):
+                for number, word in numbers_beside_words(form):
+                    numbers_by_word.setdefault(word, set()).add(number)
+        days_of_words = ({number for number in numbers if not is_year(number)} for numbers in numbers_by_word.values())
+        return frozenset(day for days in days_of_words if all(int(day) <= 31 for day in days) for day in days)
+
+    @cached_property
     def _labelled(self) -> dict[str, set[int]]:
         """Small numbers of the source by the kind of word before them: 3 by ``port`` for ``listens on port 3``."""
         numbers: dict[str, set[int]] = {}
@@ -235,6 +250,15 @@ class NameIndex:
             return True
         is_day = int(first) <= 31 and 1 <= int(second) <= 12
         return is_day and (self._in_a_row(first, second) or self._in_a_row(second, first))
+
+    def holds_day(self, token: str) -> bool:
+        """Return True if `token` is a day and month in digits, and the source may have this day with the month's name.
+        The name itself is not compared."""
+        if not (date := _DATE_IN_DIGITS.fullmatch(token)):
+            return False
+        first, second = filter(None, date.groups())
+        orders = ((first, second), (second, first)) if not token.count(".") else ((first, second),)
+        return any(short_number(day) in self._days and 1 <= int(month) <= 12 for day, month in orders)
 
     def holds_numbers(self, joined: str) -> bool:
         """Return True if the source has the numbers in `joined`, a date, time, range or version, next to each other. A
@@ -403,10 +427,10 @@ def _missing(token: str, before: str, source: NameIndex, *, counts: bool = True)
     if name[:1] == "/" and name[1:].isalnum() and _NO_PATH_BEFORE.search(before):
         name = name[1:]
     if numbers := _numbers_in(name):
-        if not source.holds(name) and not _is_range(numbers, source):
+        if not source.holds(name) and not _is_range(numbers, source) and not source.holds_day(name):
             yield name
     elif figure := _FIGURE.fullmatch(name):
-        if not (counts and _is_count(figure[1])) and not source.holds(name):
+        if not (counts and _is_count(figure[1])) and not source.holds(name) and not source.holds_day(token):
             yield name
     elif _needs_source(name, before) and not source.holds(name) and not _is_open_name(token, source):
         yield from _missing_name(name, source)

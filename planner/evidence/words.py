@@ -51,6 +51,11 @@ _MONTH = lazy_pattern(r"[^\W\d_]{2}|[^\W\d_][\u0e34-\u0e3a]?\W?[^\W\d_]")
 """Letters that may name a month: ``März``, ``ก.พ.``, ``มี.ค.`` (its vowel sign is no letter); not ``年``."""
 _DAY_AND_MONTH = lazy_pattern(r"(\d\d?)\.(0?[1-9]|1[0-2])\.(?!\d)")
 """Day and month without a year: ``14.03.``."""
+_BESIDE_WORD = lazy_pattern(
+    r"(?<![\w.,:/-])(\d{1,4})(?:\.|[^\W\d_]{1,2})?(?:[ \u00a0][^\W\d_]{2})?[ \u00a0]([^\W\d_]{3,20})"
+    r"|(?<![^\W\d_])([^\W\d_]{3,20})\.?[ \u00a0](\d{1,4})(?![.,:/-]?\d)"
+)
+"""Number before or after a word: ``14. Januar``, ``14 de enero``, ``January 14th``; not ``1.14 rows``."""
 
 
 def plain_text(text: str) -> str:
@@ -103,6 +108,12 @@ def pairs_in(text: str) -> Iterator[str]:
             yield f"{first}:{second}"
         if between == ", " or _MONTH.search(between):
             yield f"{first}@{second}"
+
+
+def numbers_beside_words(text: str) -> Iterator[tuple[str, str]]:
+    """Yield each number in `text` that stands before or after a word, with this word, which may name a month."""
+    for number_before, word_after, word_before, number_after in _BESIDE_WORD.findall(text):
+        yield short_number(number_before or number_after), (word_after or word_before).casefold()
 
 
 def values_of(digits: str) -> set[str]:

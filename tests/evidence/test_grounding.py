@@ -88,6 +88,20 @@ def test_a_date_may_have_its_month_in_letters(written):
     assert invented("on 2026-03-20", NameIndex([written])) == ["2026-03-20"]
 
 
+@pytest.mark.parametrize(
+    ("written", "form"),
+    [
+        ("Abflug am 2. Januar", "{}.1."), ("le 2 janvier 2026", "0{}/01"), ("el 2 de enero", "0{}/01"),
+        ("2 января", "0{}.01."), ("on January 2nd", "01/0{}"), ("Jan. 2, 2026", "01-0{}"), ("2. ledna", "{}.1."),
+    ],
+)  # fmt: skip
+def test_a_day_may_have_its_month_in_digits(written, form):
+    index = NameIndex([f"300 rows, 7 rows, 70 tests: {written}"])
+    assert invented(f"It is {form.format(2)}", index) == []
+    assert invented(f"It is {form.format(3)}", index) != []
+    assert invented(f"It is {form.format(7)}", index) != [], "300 rows show that rows are no month"
+
+
 def test_a_word_is_held_in_capitals_wherever_it_stands():
     index = NameIndex(["ß" * 4_000 + " RETRYING it"])
     assert index.holds("retrying")
