@@ -254,6 +254,10 @@ class SavedSession(BaseModel):
     """Tokens that the provider counts in addition (`Gauge.extra_tokens`)."""
     read_tokens: int = 0
     """Tokens that planners have read for this session."""
+    rests: list[tuple[str, bool, int, int]] = []
+    """Tiers (ways to shorten the list) that are not tried for now, after an earlier try or `undo`: the tier's name,
+    whether it ran because the window was nearly full, and the sizes of the history and of its answered part from which
+    it is tried again."""
     model: str = ""
     """Agent's model in its last request; empty if there was no request."""
     thinking: dict[str, Any] | None = None

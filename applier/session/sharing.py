@@ -23,7 +23,6 @@ from applier.session.edits import Frame
 from applier.session.ledger import LastList
 from applier.session.persistence import SavedFrame, SavedSession, session_name
 from applier.session.presets import Level
-from applier.session.pressure import Pause
 from applier.session.request import Gauge
 from applier.session.state import State
 from applier.store.store import Store
@@ -127,10 +126,6 @@ class SavedSharedSession(SavedSession):
     """Digests by which the proxy finds the session of a request."""
     gauge: Gauge
     """Formula for the provider's tokens of a prompt, by the tokens that are counted here."""
-    rests: list[tuple[str, bool, int, int]]
-    """Tiers (ways to shorten the list) that are not tried for now, after an earlier try: the tier's name, whether it
-    ran because the window was nearly full, and the sizes of the history and of its answered part from which it is tried
-    again."""
     planner: str
     """Id of the process that makes the next plan in advance, or has made it."""
     planner_until: float
@@ -282,7 +277,6 @@ class Sharing:
             moving=PressureFields.model_validate(state.pressure),
             marks=state.setup.marks,
             gauge=state.pressure.gauge,
-            rests=[(*tier, *until) for tier, until in state.pressure.pauses.items()],
             planner=ledger.known_state.planner,
             planner_until=ledger.known_state.planner_until,
         )
@@ -295,7 +289,7 @@ def _continue_from(state: State, saved: SavedSharedSession) -> None:
         setattr(pressure, name, value)
     state.planning.count_read(saved.read_tokens)
     ledger.compactions, ledger.cached_messages = saved.compactions, saved.cached_messages
-    pressure.pauses = {(tier, forced): Pause(*sizes) for tier, forced, *sizes in saved.rests}
+    state.take_pauses(saved)
     scales = [TokenCounter.for_model(model).scale for model in (saved.model, pressure.call.model)]
     if scales[0] == scales[1]:
         pressure.gauge = saved.gauge.with_fixed(pressure.gauge.fixed_tokens)

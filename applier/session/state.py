@@ -21,7 +21,7 @@ from applier.session.ledger import Ledger, Saved, Undoable
 from applier.session.persistence import Committed, SavedFrame, SavedSession, SessionStore, load_session
 from applier.session.planning import BreakerState, Planned, Planning
 from applier.session.presets import Level, Measurement, Preset, preset_named
-from applier.session.pressure import Pressure
+from applier.session.pressure import Pause, Pressure
 from applier.session.request import AgentCall, with_breakpoint
 from applier.settings import SessionSettings, load_settings
 from applier.store.store import Store
@@ -267,6 +267,7 @@ class State:
             if self.pressure.call.model in ("", saved.model):
                 self.take_call(replace(self.pressure.call, model=saved.model, thinking=saved.thinking))
             self.continue_from(saved)
+            self.take_pauses(saved)
             setup.log("resumed", f"{len(self.ledger.tracker)} messages, {self.ledger.compactions} compactions")
 
     def continue_from(self, saved: SavedSession) -> None:
@@ -291,6 +292,10 @@ class State:
             ledger.last = replace(ledger.last, frame=Frame())
         ledger.saved = Saved(ledger.committed, saved.read_tokens, saved.is_sent)
 
+    def take_pauses(self, saved: SavedSession) -> None:
+        """Pause the tiers (ways to shorten the list) that are paused in the stored state `saved`."""
+        self.pressure.pauses = {(tier, forced): Pause(*sizes) for tier, forced, *sizes in saved.rests}
+
     def to_save(self) -> SavedSession:
         """Return the state in the form in which it is stored for a restart."""
         ledger, call, gauge = self.ledger, self.pressure.call, self.pressure.gauge
@@ -303,6 +308,7 @@ class State:
             ratio=gauge.ratio,
             extra_tokens=gauge.extra_tokens,
             read_tokens=self.planning.read_tokens,
+            rests=[(*tier, *until) for tier, until in self.pressure.pauses.items()],
             model=call.model,
             thinking=None if call.thinking is None else dict(call.thinking),
         )

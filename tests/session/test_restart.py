@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from applier.session import Session
+from applier.settings import load_settings
 from applier.store import open_store
 from applier.store.records import digest_of, encode, next_order, pack
 from planner import ReferenceNotFound, StoreDamaged, StoreError
@@ -173,6 +174,18 @@ def test_a_compaction_that_was_undone_is_no_plan_in_force_after_a_restart(tmp_pa
         assert again.undo()
     with opened(path) as again:
         assert again._state.ledger.committed.frame.plan is None
+
+
+def test_what_was_undone_is_not_compacted_again_at_once_after_a_restart(tmp_path):
+    path, history = tmp_path / "store.db", make_session(60)
+    wishes = {"settings": load_settings(compact_at_ratio=0.4, background=False), "window_tokens": 40_000}
+    with opened(path, **wishes) as session:
+        assert len(session.prepare(history)) < len(history)
+        assert session.undo()
+        assert session.prepare(history) == history
+    with opened(path, **wishes) as again:
+        assert again.prepare(history) == history
+        assert len(again.prepare([*history, *make_session(60)[1:]])) < len(history)
 
 
 def test_what_stood_when_the_list_went_another_way_stands_after_a_restart(tmp_path):
