@@ -20,7 +20,6 @@ from planner.placeholders import clean
 from planner.plan import CompactionPlan
 from planner.reading.media import PICTURES, Load, load_of
 from planner.reading.messages import Block, Message, blocks, plain_message, unmarked
-from planner.settings import RESTORE_TOOL
 
 Place = tuple[int, int]
 """Position of a block: index of its message in the history, and its index in that message."""
@@ -99,7 +98,7 @@ class Frame:
         return replace(self, unthinking=self.unthinking | with_thinking) if with_thinking else self
 
 
-def draft(frame: Frame, edits: Edits, tracker: HistoryTracker, key: str, restore_tool: str = RESTORE_TOOL) -> Frame:
+def draft(frame: Frame, edits: Edits, tracker: HistoryTracker, key: str, restore_tool: str = "") -> Frame:
     """Return `frame` (the changes that make the sent list) with the `edits` that a tier wants added.
 
     `without_refused_thinking` must check the result before it is sent. `key`: the key under which the originals will be

@@ -99,14 +99,14 @@ class Pressure:
 
     @property
     def restore_tool(self) -> str:
-        """Name of the agent's tool that returns a removed turn; empty if it has none. An MCP tool whose full name is in
-        the settings counts even if the request does not list it, as Codex lists none."""
+        """Name of the agent's tool that returns a removed turn; empty if none is known. An MCP tool whose full name is
+        in the settings counts even if the request does not list it, as Codex lists none."""
         tools, name_in_settings = self.call.tools, self.settings.plan.restore_tool
         wanted_name = name_in_settings or RESTORE_TOOL
         mcp_name = name_in_settings if bare_tool_name(name_in_settings) != name_in_settings else ""
-        return (
-            wanted_name if tools is None else restore_tool_of(tools, wanted_name) or restore_tool_of(tools) or mcp_name
-        )
+        if tools is None:
+            return name_in_settings
+        return restore_tool_of(tools, wanted_name) or restore_tool_of(tools) or mcp_name
 
     def take_call(self, call: AgentCall, counter: TokenCounter) -> None:
         """Store the fields of the next request, and count its system prompt and tools by `counter`. If the new model

@@ -404,7 +404,8 @@ def test_an_answer_to_the_list_that_was_sent_after_an_undo_keeps_its_thinking(se
 
 
 def test_the_view_names_only_tools_that_the_agent_has(session_of):
-    for tools, named in ((None, True), ([{"name": "Read", "input_schema": {}}], False)):
+    reading = {"name": "Read", "input_schema": {}}
+    for tools, named in ((None, False), ([reading], False), ([reading, *AGENT_TOOLS], True)):
         session, history = session_of(window_tokens=60_000, tools=tools), make_session(30)
         done = session.compact(history)
         assert done.applied

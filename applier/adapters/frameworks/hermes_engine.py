@@ -29,6 +29,8 @@ from planner.reading.messages import Message, readable_text
 
 logger = logging.getLogger("applier.session")
 
+_TOOLS = [tool for tool in AGENT_TOOLS if tool["name"] in LOOK_UP_TOOLS]
+"""Tools by which the agent restores and searches removed turns."""
 _RETRY_GROWTH = 1.05
 """Factor by which the prompt must grow before a compaction that saved nothing is tried again."""
 
@@ -113,8 +115,7 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
         """Return the definitions of the two tools by which the agent restores and searches removed turns."""
         return [
             {"name": tool["name"], "description": tool["description"], "parameters": tool["input_schema"]}
-            for tool in AGENT_TOOLS
-            if tool["name"] in LOOK_UP_TOOLS
+            for tool in _TOOLS
         ]
 
     def handle_tool_call(self, name: str, args: dict[str, Any], **kwargs: Any) -> str:
@@ -142,7 +143,7 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
             window = {"window_tokens": self.context_length} if self.context_length else {}
             # the session compacts only when Hermes asks, never by itself in `prepare`
             settings = load_settings(**window, auto_compact=False)
-            self._session = Session(session_id=self._id or None, model=self._model, settings=settings)
+            self._session = Session(session_id=self._id or None, model=self._model, settings=settings, tools=_TOOLS)
         return self._session
 
     def _close(self) -> None:
