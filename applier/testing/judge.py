@@ -10,6 +10,7 @@ import base64
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
+from typing import Any
 
 from applier.testing.api_forms import (
     ADAPTIVE_THINKING,
@@ -34,11 +35,14 @@ _DIGEST = 64
 
 
 def judge(
-    request: Request, window_tokens: int | None = None, issued: Mapping[str, list[list[str]]] | None = None
+    request: Request | Mapping[str, Any],
+    window_tokens: int | None = None,
+    issued: Mapping[str, list[list[str]]] | None = None,
 ) -> tuple[Refusal, ...]:
-    """Return the reasons why the API would refuse `request`, by all its rules. With `window_tokens`, a too long prompt
-    is refused, too. `issued`: the thinking in the server's own answers, block by block, by the other content of the
-    answer."""
+    """Return the reasons why the API would refuse `request`, by all its rules. A dict counts as the body of a request
+    without headers. With `window_tokens`, a too long prompt is refused, too. `issued`: the thinking in the server's own
+    answers, block by block, by the other content of the answer."""
+    request = Request(request, {}) if isinstance(request, Mapping) else request
     if problem := request.shape_problem():
         return (Refusal(0, problem),)
     if len(request.raw) > MAX_BODY_BYTES:

@@ -161,6 +161,12 @@ BROKEN = {
 }
 
 
+def test_a_body_is_judged_without_a_request():
+    body = {"model": PLAIN, "max_tokens": 2048, "messages": [WORDS, call("a"), WORDS]}
+    assert judge(body) == judge(Request(body, {}))
+    assert judge(body)
+
+
 @pytest.mark.parametrize("name", VALID)
 def test_what_the_api_takes(name):
     messages, options = VALID[name]
