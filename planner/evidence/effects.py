@@ -119,8 +119,8 @@ def _calls_that_act(turn: TurnEvidence) -> tuple[int, ...]:
 
 def retried(evidence: Evidence) -> dict[str, CallPlace]:
     """Return for each turn with a failed action the later call that succeeded in its place, so that the failure is not
-    shown without it. That call is one of the next `MOST_LATER` successes of the same tool: the one that has the most
-    arguments in common with the failed call, and of several such calls the earliest."""
+    shown without it. That call is one of the next `MOST_LATER` successes of the same tool with the same object: the one
+    that has the most arguments in common with the failed call, and of several such calls the earliest."""
     later_successes: dict[str, list[EndedCall]] = {}  # by tool, in reverse order
     success_of_turn: dict[str, CallPlace] = {}
     acting = evidence.once(_acting)
@@ -132,8 +132,10 @@ def retried(evidence: Evidence) -> dict[str, CallPlace]:
             of_tool.append(ended)
         elif (is_action or call.may_act) and outcome.status == "failed" and not outcome.refused and of_tool:
             next_ones = of_tool[-MOST_LATER:][::-1]  # the earliest first, as `max` returns the first of equals
-            best = max(next_ones, key=lambda success: _shared_arguments(call, success.call))
-            success_of_turn[ended.turn.turn.id] = CallPlace(best.turn.turn.id, best.call.number)
+            same = [success for success in next_ones if _object_of(call).issubset(_leaves("", success.call.input))]
+            if same:
+                best = max(same, key=lambda success: _shared_arguments(call, success.call))
+                success_of_turn[ended.turn.turn.id] = CallPlace(best.turn.turn.id, best.call.number)
     return success_of_turn
 
 
@@ -160,6 +162,17 @@ def _restates(call: Call, fields: Sequence[_JsonField], shown: set[_JsonField]) 
     inputs = {argument.value for argument in _leaves("", call.input)}
     known = [value for value in fields if value in shown or value.value in inputs]
     return len(known) >= KNOWN_SHARE * max(1, len(fields))
+
+
+def _object_of(call: Call) -> frozenset[_JsonField]:
+    """Return the arguments that name the object of an action: those that the user declared; or else the first one that
+    is an identifier, neither a number nor a date; or else the first one."""
+    arguments = list(_leaves("", call.input))
+    keys = call.use.object_arguments if call.use is not None else ()
+    declared = [argument for argument in arguments if argument.key in keys]
+    names = [argument for argument in arguments if argument.value in specifics_of(argument.value)]
+    identifiers = [name for name in names if figures_of(name.value) != [name.value]]
+    return frozenset(declared or (identifiers or arguments)[:1])
 
 
 def _shared_arguments(call: Call, other: Call) -> int:

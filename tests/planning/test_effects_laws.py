@@ -215,6 +215,36 @@ def test_of_equal_successes_the_next_one_ends_a_failed_action():
     assert retried(analyze(history_of(actions)).evidence) == {"t3": ("t5", 0)}
 
 
+OTHER_TRIES = {
+    "another appointment": ({"id": "e109", "start": "10:00"}, {"id": "e105", "start": "10:00"}, False),
+    "another time of it": ({"start": "10:00", "id": "e109"}, {"start": "14:30", "id": "e109"}, True),
+    "another town": ({"stadt": "Wien", "nights": 2}, {"stadt": "Rom", "nights": 2}, False),
+    "another room there": ({"stadt": "Wien", "room": "a"}, {"stadt": "Wien", "room": "b"}, True),
+    "within an object": ({"order": {"nr": "KET-17"}, "n": 1}, {"order": {"nr": "KET-18"}, "n": 1}, False),
+}
+
+
+@pytest.mark.parametrize(("failed", "succeeded", "is_same"), OTHER_TRIES.values(), ids=OTHER_TRIES)
+def test_an_action_on_another_object_ends_no_failed_one(failed, succeeded, is_same):
+    messages = [
+        {"role": "user", "content": "Go on."},
+        *called(1, "xq7", failed, '{"error": "clash"}'),
+        *called(2, "xq7", succeeded, '{"receipt": "RC-7"}'),
+    ]
+    assert retried(analyze(messages).evidence) == ({"t2": ("t3", 0)} if is_same else {})
+
+
+def test_the_arguments_that_the_user_declared_name_the_object_of_an_action():
+    messages = [
+        {"role": "user", "content": "Go on."},
+        *called(1, "xq7", {"run": "r-1001", "nr": 5}, '{"error": "clash"}'),
+        *called(2, "xq7", {"run": "r-1002", "nr": 5}, '{"receipt": "RC-7"}'),
+    ]
+    declared = {"xq7": ToolUse(effect="acts", object_arguments=("nr",))}
+    assert retried(analyze(messages, uses=declared).evidence) == {"t2": ("t3", 0)}
+    assert retried(analyze(messages).evidence) == {}
+
+
 def called(number, name, arguments, result):
     use = {"type": "tool_use", "id": f"c{number}", "name": name, "input": arguments}
     answer = {"type": "tool_result", "tool_use_id": f"c{number}", "content": result}
