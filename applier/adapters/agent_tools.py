@@ -270,9 +270,14 @@ def answer_call(
     try:
         return tool.answer(record, tool.input.model_validate(arguments))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        place = ".".join(map(str, first["loc"])) or name
-        raise CompactorError(f"{name}: {place}: {first['msg']}") from None
+        raise CompactorError(wrong_argument(name, error)) from None
+
+
+def wrong_argument(name: str, error: ValidationError) -> str:
+    """Return one line for the model about the first wrong argument of its call of the tool `name`."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    place = ".".join(map(str, first["loc"])) or name
+    return f"{name}: {place}: {first['msg']}"
 
 
 def handle_tool_use(session: Session, block: Any) -> dict[str, Any]:

@@ -18,12 +18,12 @@ from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import ToolAnnotations
-from pydantic import Field
+from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
+from pydantic import Field, ValidationError
 from pydantic.fields import FieldInfo
 
-from applier.adapters.agent_tools import PROJECT_TOOLS, answer_call
-from applier.adapters.visible import NOTHING_YET, Visible, VisibleConversation
+from applier.adapters.agent_tools import PROJECT_TOOLS, answer_call, wrong_argument
+from applier.adapters.visible import Visible, VisibleConversation
 from applier.view import preview
 from planner.api import plan_compaction
 from planner.errors import CompactorError, ReferenceNotFound
@@ -39,12 +39,27 @@ _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 """Annotation of tools that only read, so that clients let the agent call them without asking the person."""
 
 
+class _Server(MCPServer):
+    """MCP server that explains a wrong argument in one line."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """Call the tool `name`, and raise ToolError with a text for the model if that fails."""
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            raise ToolError(wrong_argument(name, error.__cause__)) from None
+
+
 def mcp_server(visible: Visible, *, by_thread: bool = False) -> MCPServer:
     """Return an MCP server that shows only the conversations in `visible`. Run it by ``.run("stdio")``.
 
     `by_thread`: True for Codex, which sends the id of its thread with each call: a call then sees only this thread.
     """
-    server: MCPServer = MCPServer(
+    server = _Server(
         "compactor", instructions=_INSTRUCTIONS, version=metadata.version("relevance-compactor"), log_level="CRITICAL"
     )
     tools = _Tools(visible)
@@ -143,7 +158,7 @@ class _Tools:
 
     def _brief(self, conversation: VisibleConversation) -> str:
         if not conversation.plan_id:
-            raise ReferenceNotFound(NOTHING_YET)
+            raise ReferenceNotFound("nothing was compacted in this conversation yet: all of it is still in the context")
         return self._visible.store.load_plan(conversation.plan_id).brief or "No brief was written."
 
     def log(self, count: Annotated[int, Field(ge=1, le=200, description="the newest N events")] = 20) -> str:

@@ -23,8 +23,6 @@ from applier.store.store import Store
 from planner.errors import ReferenceNotFound
 from planner.reading.lines import Part
 
-NOTHING_YET = "nothing was compacted in this conversation yet: all of it is still in the context"
-
 
 @dataclass(frozen=True)
 class VisibleConversation:
@@ -110,8 +108,12 @@ class Visible:
         """Return the result of `conversations` in reverse order, or raise ReferenceNotFound if there are none."""
         conversations = self.conversations()
         if not conversations:
-            has_selection = self._sessions or self._history
-            raise ReferenceNotFound(self._owners_problem() or NOTHING_YET if has_selection else _NO_CONVERSATION)
+            names = " or ".join(map(repr, self._sessions))
+            unknown = (
+                f"nothing was compacted under the name {names} yet: all of this conversation is still in the context, "
+                "or it has another name or store"
+            )
+            raise ReferenceNotFound(self._owners_problem() or unknown if names else _NO_CONVERSATION)
         return conversations[::-1]
 
     def _owners_problem(self) -> str:

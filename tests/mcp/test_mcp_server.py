@@ -174,8 +174,12 @@ def test_wrong_calls_are_answered(store_path, tmp_path):
         ("log", {"count": -1}),
     )
     assert all(answer.startswith("!") for answer in answers)
+    assert answers[2] == "! search_context: text: String should have at least 1 character"
     (empty,) = ask(tmp_path / "other.db", ("brief", {}))
     assert "nothing was compacted" in empty
+    (misspelled,) = ask(store_path, ("search_context", {"text": "ours"}), session="wrap-l")
+    assert "nothing was compacted under the name 'wrap-l' yet" in misspelled
+    assert "or it has another name or store" in misspelled
 
 
 def test_resources_are_briefs(store_path):
