@@ -36,12 +36,14 @@ GIVE_WAY: tuple[Heading, ...] = (
     "NEXT",
     "PENDING",
     "NOTES",
-    "EFFECTS",
     "FAILED",
     "REQUEST",
+    "EFFECTS",
 )
 """Headings of the page of memory in the order in which they lose statements when the page is too long."""
-BRIEF_FINDINGS = frozenset({"brief_citation", "brief_quote", "brief_too_long", "invented_in_brief"})
+BRIEF_FINDINGS = frozenset(
+    {"brief_citation", "brief_quote", "brief_too_long", "effects_cut", "effects_missing", "invented_in_brief"}
+)
 """Kinds of problems of a page of memory. Remarks on them are out of date once the plan has another page."""
 MOST_STATEMENTS = 400
 """Largest number of statements on a page of memory; further ones are left out before any check."""
@@ -86,6 +88,8 @@ _UNFINISHED = lazy_pattern(r":$|^\|.*\|$|^[-=|: ]+$")
 """Line that is no statement: ``Files changed:``, or a row of a table; not ``src/a.py: edited``."""
 _JSON_KEY = lazy_pattern(r'"[^"\n]{1,60}"\s{0,4}:')
 """Key in JSON: ``"status":``."""
+_EARLIER_ONES = lazy_pattern(r"earlier ones(?: since t\d{1,7})?")
+"""Statement in place of effects for which there is no room: ``earlier ones since t8``."""
 _HEADING_MARKS = lazy_pattern(r"^[#*\s]++|(?<![#*:\s])[#*:\s]++$")
 """Characters around a heading: ``##`` and ``:`` in ``## STATE:``."""
 
@@ -449,26 +453,36 @@ def _last_names(text: str) -> set[str]:
     return {name for name in names if any(map(str.isalpha, name))}
 
 
+def unlisted(brief: str, record: Iterable[PageStatement]) -> list[PageStatement]:
+    """Return the statements of a `record` that the page of memory `brief` lacks: no statement under the same heading
+    cites one of their turns."""
+    cited = {(statement.heading, turn_id) for statement in _without_rest(brief) for turn_id in statement.turns}
+    return [
+        statement
+        for statement in record
+        if cited.isdisjoint((statement.heading, turn_id) for turn_id in statement.turns)
+    ]
+
+
+def _without_rest(brief: str) -> list[PageStatement]:
+    """Return the statements on the page of memory `brief`, without the one that replaces effects for lack of room."""
+    return [statement for statement in read_brief(brief) if not _EARLIER_ONES.fullmatch(statement.text)]
+
+
 def with_record(
     brief: str, records: Iterable[Sequence[PageStatement]], counter: TokenCounter, most_raw_tokens: float
 ) -> str:
     """Add the statements of a record (effects on the outside world, and open calls) to the page of memory `brief`, as
     far as it lacks them.
 
-    The page lacks a statement if no statement under the same heading cites one of its turns. `records`: the same
-    record, newest statements first, in ever shorter forms. The first form that fits in `most_raw_tokens` is used. If
-    even the shortest does not fit, one line replaces its oldest statements, with the first and the last of their turns.
+    `records`: the same record, newest statements first, in ever shorter forms. The first form that fits in
+    `most_raw_tokens` is used. If even the shortest does not fit, one line replaces its oldest statements, with the
+    first and the last of their turns.
     """
-    written = read_brief(brief)
-    cited = {(statement.heading, turn_id) for statement in written for turn_id in statement.turns}
     missing: list[PageStatement] = []
     costs: list[int] = []
     for record in records:
-        missing = [
-            statement
-            for statement in record
-            if not any((statement.heading, turn_id) in cited for turn_id in statement.turns)
-        ]
+        missing = unlisted(brief, record)
         costs = [_raw_tokens(statement, counter) for statement in missing]
         if sum(costs) <= most_raw_tokens:
             break
@@ -478,7 +492,7 @@ def with_record(
         older_turns = [*dict.fromkeys(turn_id for statement in reversed(older) for turn_id in statement.turns)]
         since = f" since {older_turns[0]}" if len(older_turns) > 1 else ""
         added.append(PageStatement("EFFECTS", f"earlier ones{since}", (older_turns[-1],)))
-    return brief_text([*written, *added]) if added else brief
+    return brief_text([*_without_rest(brief), *added]) if added else brief
 
 
 def fit_brief(text: str, counter: TokenCounter, most_raw_tokens: float) -> tuple[str, int]:

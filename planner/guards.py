@@ -6,14 +6,15 @@ user or unanswered messages, nor contain made-up names. Checking a repaired plan
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
 
 from planner.analysis import Analysis
-from planner.brief import check_brief, with_notes
+from planner.brief import PageStatement, check_brief, unlisted, with_notes, with_record
 from planner.errors import PlanRejected, SettingsError, StalePlan
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.grounding import invented
@@ -24,7 +25,7 @@ from planner.plan import CompactionPlan, ExtractedFact, Finding, Layout, Provena
 from planner.proposal import Proposal, TurnProposal, proposed
 from planner.reading.lines import join_lines
 from planner.reading.secrets import MARK, redact
-from planner.selection import KEPT, opening_lines
+from planner.selection import KEPT, opening_lines, settled_records
 
 
 def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0) -> CompactionPlan:
@@ -52,11 +53,19 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
     facts, fact_findings = _guard_facts(analysis.evidence, plan.extracted_facts)
     findings += (*fact_findings, *brief_findings)
     for decisions in _ever_more(pinned_parts, sound, plan.target_model):
-        tool = plan.restore_tool
-        layout = lay_out(analysis, decisions, brief=brief, model=plan.target_model, restore_tool=tool)
-        required_savings = max(1, least_savings if decisions is sound else 1)
-        if layout.first_changed is None or analysis.tokens - layout.tokens >= required_savings:
+        lay_out_with = partial(lay_out, analysis, decisions, model=plan.target_model, restore_tool=plan.restore_tool)
+        layout = lay_out_with(brief=brief)
+        most_tokens = analysis.tokens - max(1, least_savings if decisions is sound else 1)
+        if layout.first_changed is None or layout.tokens <= most_tokens:
             break  # at the latest when everything is kept, as then nothing changes
+    removed = {turn_id for turn_id, decision in decisions.items() if decision.strategy != "keep"}
+    records = [
+        [statement for statement in record if not removed.isdisjoint(statement.turns)]
+        for record in settled_records(analysis.evidence)
+    ]
+    written = brief
+    brief, layout = _with_effects(analysis, brief, layout, records, min(plan.target_tokens, most_tokens), lay_out_with)
+    findings += _effects_findings(written, brief, records[0])
     if lost := sum(1 for _ in _turns_without_words(pinned_parts, decisions)):
         problem = f"the target has no room for all words that the user typed in {lost} turns"
         findings.append(Finding(code="user_words_cut", problem=problem, repair="stored, each under its turn"))
@@ -88,6 +97,50 @@ def _turns_without_words(pins: Pinned, decisions: Mapping[str, TurnDecision]) ->
 
 def _checked_brief(analysis: Analysis, brief: str) -> tuple[str, tuple[Finding, ...]]:
     return check_brief(brief, analysis.evidence)
+
+
+def _with_effects(
+    analysis: Analysis,
+    brief: str,
+    layout: Layout,
+    records: Sequence[Sequence[PageStatement]],
+    most_tokens: int,
+    lay_out_with: Callable[..., Layout],
+) -> tuple[str, Layout]:
+    """Add the effects and open calls in `records` that the page of memory `brief` lacks, as far as the compacted
+    messages then have at most `most_tokens`. Return the page, and the compacted messages with it.
+
+    `layout`: the compacted messages with `brief`; `records`: as for `with_record`; `lay_out_with`: function that makes
+    the compacted messages with another page.
+    """
+    counter = analysis.counter
+    while missing := unlisted(brief, records[0]):
+        raw_room = (most_tokens - layout.tokens) / counter.scale - counter.raw("PENDING\nEFFECTS\n")
+        longer, _ = analysis.once(_checked_brief, with_record(brief, records, counter, raw_room))
+        if len(unlisted(longer, records[0])) == len(missing):
+            break
+        longer_layout = lay_out_with(brief=longer)
+        if longer_layout.tokens > most_tokens:
+            break
+        brief, layout = longer, longer_layout
+    return brief, layout
+
+
+def _effects_findings(written: str, brief: str, record: Sequence[PageStatement]) -> Iterator[Finding]:
+    """Yield remarks on the effects and open calls in `record` that the page of memory lacked as it was `written`: on
+    those that were added in `brief`, and on those for which there was no room."""
+    cut = unlisted(brief, record)
+    added = [statement for statement in unlisted(written, record) if statement not in cut]
+    if added:
+        problem = f"the brief lacks effects or open calls of {_turn_ids(added)}"
+        yield Finding(code="effects_missing", problem=problem, repair="listed")
+    if cut:
+        problem = f"the target has no room for all effects: the brief lacks those of {_turn_ids(cut)}"
+        yield Finding(code="effects_cut", problem=problem, repair="stored, each under its turn")
+
+
+def _turn_ids(statements: Iterable[PageStatement]) -> str:
+    return ", ".join(sorted({statement.turns[0] for statement in statements}, key=lambda turn_id: int(turn_id[1:])))
 
 
 def _ever_more(pins: Pinned, sound: dict[str, TurnDecision], model: str) -> Iterator[dict[str, TurnDecision]]:
@@ -161,6 +214,7 @@ class _Guarding:
         self.mark_failure()
         self.check_texts()
         self.keep_failure()
+        self.keep_later_success()
         self.keep_user_words()
         self.keep_trace()
         return self.decision
@@ -222,6 +276,11 @@ class _Guarding:
         if only_by_planner and decision.strategy in ("drop", "reference"):
             lines = opening_lines(turn)
         self.loss_finding("failed_approach", lines, "how it failed", "its decisive lines stay")
+
+    def keep_later_success(self) -> None:
+        """Keep the lines that show how a failed action succeeded later, so that the agent does not act again."""
+        lines = self.pins.successes.get(self.turn.turn.id, frozenset())
+        self.loss_finding("later_success", lines, "how a failed action succeeded", "the lines about it stay")
 
     def keep_user_words(self) -> None:
         """Change the decision so that the words that the user typed stay verbatim, as far as there is room for them."""

@@ -16,7 +16,7 @@ from itertools import accumulate, takewhile
 from typing import Any, NamedTuple
 
 from planner.brief import PageStatement, brief_text, fit_brief, read_brief, with_record
-from planner.evidence import TurnEvidence
+from planner.evidence import Evidence, TurnEvidence
 from planner.layout import introduction_text, note_parts
 from planner.pinned import memory_room, pinned
 from planner.placeholders import (
@@ -144,7 +144,7 @@ def recorded_turns(request: PlanRequest, least_tokens: float) -> list[str]:
     """Return the ids of the turns whose effects on the outside world are listed in any case, the newest first: there is
     room for them even if a model's page of memory fills its limit."""
     room = (1 - BRIEF_SHARE) * _brief_room(request, least_tokens) / request.counter.scale
-    shortest = _settled_records(request)[-1]
+    shortest = settled_records(request.evidence)[-1]
     costs = list(accumulate(request.counter.raw(statement.line + "\n") for statement in shortest))
     fitting = shortest[: bisect_right(costs, room)]
     return [statement.turns[0] for statement in fitting if statement.heading == "EFFECTS"]
@@ -188,6 +188,7 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
         problem = f"the brief is longer than the {int(brief_room * counter.scale)} tokens that the target leaves it"
         repair = f"its last {struck} statements are left out or shortened"
         selecting.findings.append(Finding(code="brief_too_long", problem=problem, repair=repair))
+    if brief != proposal.brief:  # it may replace fewer lines on failures and successes
         selecting.pin(brief)
         room -= selecting.take_least()
     left_after_asked = selecting.take_asked(room - _frame_raw(request, EVERY_MARK, brief))
@@ -207,7 +208,7 @@ def _is_by_model(proposal: Proposal) -> bool:
 def _brief_with_record(request: PlanRequest, proposal: Proposal, room: float) -> str:
     """Return the page of memory of `proposal` with the list of effects on the outside world. `room`: raw tokens for the
     page and filling lines."""
-    counter, records = request.counter, _settled_records(request)
+    counter, records = request.counter, settled_records(request.evidence)
     brief = brief_text(statement for statement in read_brief(proposal.brief) if statement not in records[0])
     limit = max(RECORD_SHARE * room, min(LEAST_RECORD_SHARE * request.target_tokens / counter.scale, room))
     if _is_by_model(proposal):  # a model was asked to leave room for the record: its whole brief stays
@@ -215,11 +216,12 @@ def _brief_with_record(request: PlanRequest, proposal: Proposal, room: float) ->
     return with_record(brief, records, counter, limit)
 
 
-def _settled_records(request: PlanRequest) -> list[list[PageStatement]]:
+def settled_records(evidence: Evidence) -> list[list[PageStatement]]:
     """Return the list of effects on the outside world in ever shorter forms, without those of unanswered turns."""
-    turns = request.evidence.turns
-    records = effects_records(request.evidence, RECORD_FORMS)
-    return [[statement for statement in record if not turns[statement.turns[0]].turn.live] for record in records]
+    records = effects_records(evidence, RECORD_FORMS)
+    return [
+        [statement for statement in record if not evidence.turns[statement.turns[0]].turn.live] for record in records
+    ]
 
 
 @dataclass

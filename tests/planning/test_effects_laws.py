@@ -1,20 +1,23 @@
 """Actions: no view holds a failed attempt without its later success, and each receipt is listed while it has room."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from applier import preview
+from applier.plan_review import reviewed
 from planner import plan_compaction
 from planner.analysis import analyze
 from planner.brief import brief_text, check_brief
 from planner.evidence.effects import effects, open_calls, retried
-from planner.plan import Provenance
+from planner.plan import CompactionPlan, Provenance
 from planner.proposal import Proposal, TurnProposal
 from planner.rules import effects_records
 from planner.settings import ToolUse
+from tests.planning.planners import STRATEGIES
 
 TOOLS = ("create_refund", "hotel_buchen", "发送邮件", "xq7")
 """Names in three languages, and one that says nothing."""
@@ -75,6 +78,43 @@ def test_no_view_holds_a_failed_action_without_its_later_success(actions, record
         later = [at for at in range(number + 1, len(actions)) if actions[at] == (tool, order, False)]
         if failed and later and f"clash {number}" in view:
             assert any(f"RC-{4000 + at}" in view for at in later)
+
+
+@st.composite
+def edited_plans(draw):
+    """Return actions, their history, and a plan of it that somebody edited and that was loaded from disk."""
+    actions = draw(ACTIONS)
+    messages = history_of(actions, draw(RECORDS))
+    ratio = draw(st.sampled_from((0.02, 0.1, 0.3)))
+    plan = plan_compaction(messages, "", planner="rules", target_ratio=ratio, now=0.0)
+    edits = draw(st.lists(st.sampled_from(STRATEGIES), min_size=len(plan.turns), max_size=len(plan.turns)))
+    turns = [
+        turn.model_copy(update={"strategy": edit, "excerpts": ()}) for turn, edit in zip(plan.turns, edits, strict=True)
+    ]
+    brief = draw(st.sampled_from((plan.brief, "", "STATE\n- all is well (t2)", "EFFECTS\n- nothing so far (t1)")))
+    edited = plan.model_copy(update={"turns": tuple(turns), "brief": brief, "findings": ()})
+    return actions, messages, CompactionPlan.from_json(edited.to_json())
+
+
+@given(edited_plans())
+def test_no_edit_of_a_plan_loses_an_action(drawn):
+    actions, messages, plan = drawn
+    shown = preview(plan, messages)
+    view = json.dumps(shown.messages, ensure_ascii=False)
+    cut = " ".join(finding.problem for finding in shown.plan.findings if finding.code == "effects_cut")
+    for number, (tool, order, failed) in enumerate(actions):
+        later = [at for at in range(number + 1, len(actions)) if actions[at] == (tool, order, False)]
+        if failed and later and f"clash {number}" in view:
+            assert any(f"RC-{4000 + at}" in view or f"t{3 + 2 * at} > {tool}" in view for at in later)
+        assert failed or f"RC-{4000 + number}" in view or re.search(rf"\bt{3 + 2 * number}\b", cut)
+
+
+def test_a_brief_of_the_users_own_lists_the_effects_again():
+    messages = history_of([("hotel_buchen", 1, True), ("hotel_buchen", 1, False)])
+    plan = plan_compaction(messages, "", planner="rules", target_ratio=0.3, now=0.0)
+    review = reviewed(plan, messages, brief="STATE\n- all is well (t2)")
+    assert "RC-4001" in review.plan.brief
+    assert "effects_missing" in {finding.code for finding in review.plan.findings}
 
 
 @given(ACTIONS, RECORDS)
