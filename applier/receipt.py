@@ -273,7 +273,7 @@ def _failures(evidence: Evidence) -> Iterator[_Item]:
     words)."""
     for turn_id, turn in evidence.turns.items():
         numbers = [number for number in turn.decisive_lines if number not in turn.boilerplate_lines]
-        decisive = [turn.lines[number - 1].text for number in numbers]
+        decisive = [statement.text for statement in turn.statements_of(numbers)]
         if decisive:
             calls = "; ".join(call_head(call, evidence.root) for call in turn.failed_calls)
             tried = shortened(calls, TRIED_CHARACTERS)

@@ -21,7 +21,7 @@ from planner.evidence.words import specifics_of, words_of
 from planner.placeholders import ranges_of
 from planner.plan import Finding
 from planner.reading.lazy import lazy_pattern
-from planner.reading.lines import SENTENCE_END, Line
+from planner.reading.lines import SENTENCE_END, Statement
 from planner.reading.tokens import TokenCounter
 
 Heading = Literal["REQUEST", "STATE", "EFFECTS", "FAILED", "DECISIONS", "FACTS", "PENDING", "NOTES", "NEXT"]
@@ -404,14 +404,14 @@ def covered_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]
     for statement in read_brief(brief):
         cited = statement.turns if statement.heading == "FAILED" else ()
         for turn in (evidence.turns[turn_id] for turn_id in cited if turn_id in evidence.turns):
-            decisive = [turn.lines[number - 1] for number in turn.decisive_lines]
+            decisive = turn.statements_of(turn.decisive_lines)
             best = max(decisive, key=partial(_repeated, statement.text), default=None)
             if best is not None and _repeated(statement.text, best).share >= CARRIED_WORDS:
-                covered[turn.turn.id] = covered.get(turn.turn.id, frozenset()) | {best.number}
+                covered[turn.turn.id] = covered.get(turn.turn.id, frozenset()).union(best.numbers)
     return covered
 
 
-def covers_success(brief: str, turn_id: str, lines: Iterable[Line]) -> bool:
+def covers_success(brief: str, turn_id: str, lines: Iterable[Statement]) -> bool:
     """Return True if the `lines` that show the success of an action in the turn `turn_id` need not be shown again, as a
     statement of the page of memory `brief` replaces them: it cites the turn, and contains `CARRIED_NAMES` of a line, or
     `CARRIED_WORDS` if the line has no names."""
@@ -432,7 +432,7 @@ class _Repeated(NamedTuple):
     """True if the text contains the whole line."""
 
 
-def _repeated(text: str, line: Line) -> _Repeated:
+def _repeated(text: str, line: Statement) -> _Repeated:
     """Return how much of `line` the statement `text` repeats."""
     words = {*words_of(_JSON_KEY.sub(" ", line.text))}.difference(*map(words_of, specifics_of(line.text)))
     if not _has_names(text, line):
@@ -441,7 +441,7 @@ def _repeated(text: str, line: Line) -> _Repeated:
     return _Repeated(share, has_whole_line=line.text.strip() in text)
 
 
-def _has_names(text: str, line: Line) -> bool:
+def _has_names(text: str, line: Statement) -> bool:
     """Return True if `text` contains `CARRIED_NAMES` of the names in `line`."""
     names = _last_names(line.text)
     return len(names & _last_names(text)) >= CARRIED_NAMES * len(names)

@@ -104,7 +104,7 @@ def pinned(
     successes = {
         turn_id: numbers
         for turn_id, numbers in analysis.once(_successes).items()
-        if not (brief and covers_success(brief, turn_id, [turns[turn_id].lines[number - 1] for number in numbers]))
+        if not (brief and covers_success(brief, turn_id, turns[turn_id].statements_of(sorted(numbers))))
     }
     live = [turn for turn in turns.values() if turn.turn.live]
     tail_fits = sum(turn.tokens for turn in live) <= window_tokens * LIVE_SHARE

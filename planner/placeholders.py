@@ -289,7 +289,8 @@ class _Entry:
         in the result. A call without a chosen line is left out, unless `has_to_be_shown`."""
         turn_lines, boilerplate = self.turn.lines, self.turn.boilerplate_lines
         arguments = [line for line in turn_lines.chosen(chosen, call.block) if not _HEADING.fullmatch(line.text)]
-        result = [line for line in turn_lines.chosen(chosen, call.result_block) if line.number not in boilerplate]
+        chosen_result = turn_lines.chosen(chosen, call.result_block)
+        result = self.with_flat_outcome(call, [line for line in chosen_result if line.number not in boilerplate])
         if not (arguments or result or self.has_to_be_shown(chosen)):
             return
         first_number = turn_lines.of_block(call.block)[0].number
@@ -307,6 +308,15 @@ class _Entry:
         yield self.tool_lines(lines, viewed=not call.command)
         answers = [line for line in result if line.source == "user"]
         yield self.user_words(answers, without_boilerplate if call.kind == "ask" else str)
+
+    def with_flat_outcome(self, call: Call, result: Sequence[Line]) -> list[Line]:
+        """Return `result`, lines of the result of `call`. If some of them are from an outcome in indented JSON, it
+        replaces them, whole and on one line."""
+        flat: dict[int, Line] = {}
+        for outcome in self.turn.statements_of(self.turn.outcomes[call.number].lines):
+            if not any(line.continues for line in outcome.lines):
+                flat |= dict.fromkeys(outcome.numbers, outcome.lines[-1]._replace(text=outcome.text))
+        return [*dict.fromkeys(flat.get(line.number, line) for line in result)]
 
     def has_to_be_shown(self, chosen: set[int]) -> bool:
         """Return True if the call of a turn is shown even without chosen lines: it is the only one, and either it

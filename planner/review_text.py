@@ -140,7 +140,7 @@ def _failures(plan: ReviewedPlan, heads: Mapping[str, str], evidence: Evidence |
 def _how(decision: Any, turn: TurnEvidence | None) -> str:
     """Return the lines of the turn that show how it failed, joined to one line; if there are none, the summary or
     reason in the decision."""
-    failing = (line for line in turn.lines if line.number in turn.failure_lines) if turn else ()
+    failing = turn.statements_of(turn.failure_lines) if turn else ()
     texts = [line.text.strip() for line in failing if line.part != "call"]
     errors = [text for text in texts if text and not text.startswith("Traceback (")]
     return " · ".join(dict.fromkeys(errors)) or decision.summary or decision.reason

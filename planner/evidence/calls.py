@@ -8,6 +8,7 @@ kind of work (a `Field`, such as programming) may read more from the calls and r
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -158,7 +159,8 @@ class Call:
         text = self.text
         parsed = parsed_result(text)
         parts = list(parsed.values()) if isinstance(parsed, dict) else [parsed]
-        is_long = text_width(text) > max(RECEIPT_WIDTH, text_width(to_json(self.input)))
+        on_one_line = text if parsed is None else json.dumps(parsed, ensure_ascii=False)
+        is_long = text_width(on_one_line) > max(RECEIPT_WIDTH, text_width(to_json(self.input)))
         is_list = bool(parts) and all(isinstance(part, list) for part in parts)
         return is_long or is_list or (parsed is None and text.strip().count("\n") >= RECEIPT_LINES)
 

@@ -35,6 +35,7 @@ from planner.evidence.turns import EndedCall, Evidence, RecordLine, TurnEvidence
 from planner.programming.coding_tools import PREPARING, Command, commands_in, is_looking, last_run, without_paging
 from planner.reading.lazy import lazy_pattern
 from planner.reading.lines import Statement, numbers_of
+from planner.reading.messages import parsed_result
 
 Verdict = Literal["passed", "failed"]
 
@@ -195,8 +196,9 @@ def _has_failed(result: _Result, outcome: Outcome, verdict: Verdict | None) -> b
         return False
     if result.is_flagged(code) or (outcome.status == "failed" and result.kind != "run"):
         return True
-    if result.kind == "write":
-        return any(_reports_failure(line.text) for line in result.printed[:1])
+    if result.kind == "write":  # of JSON, the fields decide, not the words
+        is_json = parsed_result(result.call.text) is not None
+        return not is_json and any(_reports_failure(line.text) for line in result.printed[:1])
     if result.kind in ("read", "search"):
         return any(not _is_absence(line.text) for line in _complaints(result, result.printed))
     return (result.kind == "run" or not result.call.name) and _has_run_failed(result, code, verdict)

@@ -2,7 +2,8 @@
 
 Line numbers count from 1 within the turn. A long physical line is split into pieces, each with its own number, so that
 one entry of a 100,000-character JSON line can be cited. No byte changes: the joined pieces are the text. To read the
-meaning of a long line, short neighbouring pieces are joined to one *statement*.
+meaning of a long line, short neighbouring pieces are joined to one *statement*. So are lines of indented JSON, which
+then means the same as JSON on one line.
 """
 
 from __future__ import annotations
@@ -54,6 +55,13 @@ _FIELD_END = lazy_pattern(r"(?:[\"\d\]}]|true|false|null), ?(?=\")")
 """Comma between two JSON fields: ``"a": 1, "b"``."""
 _RECORD_END = lazy_pattern(r"[}\]], ?(?=[{\[\"])|\\n(?<=[^\\]\\n)(?:\\n)*")
 """End of a JSON record before the next one, as in ``}, {``; or an escaped line break in a JSON string."""
+_JSON = lazy_pattern(r"\s*+(?:[\"{}\[\]]|(?:-?\d[\d.eE+-]{0,40}+|true|false|null),?\s*$)")
+"""Beginning of a line of indented JSON: ``"id": 7,``, ``{``, ``true``; not ``7 passed,``."""
+_JSON_END = lazy_pattern(r"\s*+[}\]]+,?\s*$")
+"""Line of indented JSON that ends an object or a list: ``},``."""
+_GAPS_IN_JSON = {"{": "", "[": "", ",": " "}
+"""Text between a line of indented JSON and the next one if both are written on one line, by the last character of the
+first."""
 
 
 class Line(NamedTuple):
@@ -74,11 +82,11 @@ class Line(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """Neighbouring pieces of one long line that are read together, or a whole line."""
+    """Neighbouring pieces of one long line, or lines of indented JSON, that are read together; or a whole line."""
 
     lines: tuple[Line, ...]
     text: str
-    """Text of the joined pieces."""
+    """Text of the joined pieces; of lines of JSON without their indentation, on one line."""
 
     @property
     def part(self) -> Part:
@@ -261,18 +269,33 @@ def join_lines(lines: Sequence[Line]) -> str:
 
 def statements(lines: Iterable[Line], most_characters: float = STATEMENT_CHARACTERS) -> Iterator[Statement]:
     """Join neighbouring pieces of long lines to statements of up to `most_characters`, as a piece alone may have no
-    meaning; a short line is one statement. Yield them in order."""
+    meaning; a short line is one statement. Lines of indented JSON in a tool's result are joined, too, up to the first
+    comma after `most_characters`. Yield the statements in order."""
     pieces: list[Line] = []
+    texts: list[str] = []
     length = 0
     for line in lines:
-        is_continued = line.continues and pieces and line.number == pieces[-1].number + 1
-        if pieces and not (is_continued and length + len(line.text) <= most_characters):
-            yield Statement(tuple(pieces), join_lines(pieces))
-            pieces, length = [], 0
+        gap = _gap(pieces[-1], line) if pieces else None
+        is_full = length + line.continues * len(line.text) > most_characters
+        if pieces and (gap is None or (is_full and (gap or line.continues))):
+            yield Statement(tuple(pieces), "".join(texts))
+            pieces, texts, length = [], [], 0
+        texts.append(line.text if line.continues or not pieces else f"{gap}{line.text.lstrip()}")
         pieces.append(line)
-        length += len(line.text)
+        length += len(texts[-1])
     if pieces:
-        yield Statement(tuple(pieces), join_lines(pieces))
+        yield Statement(tuple(pieces), "".join(texts))
+
+
+def _gap(before: Line, line: Line) -> str | None:
+    """Return the text between `before` and `line` if these may be read together, as neighbouring pieces of a long line
+    or lines of indented JSON: nothing or a blank. Otherwise return None."""
+    if line.number != before.number + 1:
+        return None
+    is_json = line.part == "result" and line.block == before.block and (before.continues or _JSON.match(before.text))
+    if line.continues or (is_json and _JSON_END.match(line.text)):
+        return ""
+    return _GAPS_IN_JSON.get(before.text.rstrip()[-1:]) if is_json and _JSON.match(line.text) else None
 
 
 def numbers_of(some_statements: Iterable[Statement]) -> tuple[int, ...]:

@@ -1,5 +1,6 @@
 """A small session and what stands in its place: every kind of stand-in, to be read beside the turns it is for."""
 
+import json
 import re
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from applier.view import preview
 from planner import PlanSettings, check_plan, plan_compaction, read_history
 from planner.analysis import analyze
+from planner.brief import covered_failures
 from planner.pinned import PREVIEW_LINES
 from planner.placeholders import history_key
 from planner.reading.messages import blocks
@@ -372,3 +374,38 @@ def test_a_document_of_a_live_result_that_is_cut_leaves_a_mark():
     shown_text, picture = preview(plan).messages[-1]["content"][0]["content"]
     assert shown_text["text"].endswith("[document]")
     assert picture == image(300, 300)
+
+
+@pytest.mark.parametrize("indent", [None, 1, 2])
+def test_what_indented_json_reports_is_shown_as_of_json_on_one_line(indent):
+    def pretty(result):
+        return json.dumps(result, indent=indent, ensure_ascii=False)
+
+    refusal = {"status": "failed", "error": {"code": "NO_APPROVAL", "message": "needs the approval of the team lead"}}
+    receipt = {"refund": "R-9931", "order": "A-17", "amount": 449, "state": "booked", "days": [1, 2]}
+    story = "Once upon a time there was a king who lived with a cat. " * 60
+    session = [
+        {"role": "user", "content": "Refund order A-17, then tell me stories."},
+        *call(1, "send_refund", pretty(refusal), order="A-17", is_error=True),
+        *call(2, "send_refund", pretty(receipt), order="A-17", approval="FG-3"),
+        *(message for at in range(6) for message in call(10 + at, "get_story", story, n=at)),
+        {"role": "assistant", "content": "That was all."},
+        {"role": "user", "content": "Good. What about the refund?"},
+    ]
+    plan = plan_compaction(session, "help", planner="rules", target_tokens=700)
+    notes = said(preview(plan, session).messages)
+    assert f"\nt2 ✗ > send_refund A-17 → {json.dumps(refusal)}\n" in notes
+    assert f"\nt3 > send_refund order=A-17 approval=FG-3 → {json.dumps(receipt)}\nt" in notes
+    assert "NO_APPROVAL" in next(line for line in plan.review().split("\n") if line.startswith("  ✗ t2"))
+
+
+def test_a_statement_of_the_brief_replaces_a_failure_in_indented_json():
+    refusal = json.dumps({"status": "failed", "reason": "card limit exceeded"}, indent=2)
+    session = [
+        {"role": "user", "content": "Refund it."},
+        *call(1, "send_refund", refusal, order="A-17", is_error=True),
+        {"role": "assistant", "content": "It failed."},
+    ]
+    brief = "FAILED\n- refund of A-17: failed, card limit exceeded (t2)"
+    (lines,) = covered_failures(brief, analyze(session).evidence).values()
+    assert lines == frozenset(analyze(session).evidence.turns["t2"].decisive_lines)

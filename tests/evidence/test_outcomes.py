@@ -1,10 +1,13 @@
 """How calls ended: the lines that say so stand beside the call."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.analysis import analyze
+from planner.reading.lines import STATEMENT_CHARACTERS
 
 LOG = "\n".join(f"step {n}: fine" for n in range(40))
 
@@ -445,3 +448,35 @@ def test_a_later_text_of_a_result_may_report_the_failure(name, arguments, texts,
 def test_the_texts_that_a_search_found_report_no_failure():
     hits = [{"type": "text", "text": text} for text in ("Hit 1", "Error codes", '{"error": "disk full"}')]
     assert not turn_of("search_logs", hits, query="disk").failed
+
+
+FIELDS = st.sampled_from(["status", "error", "code", "message", "ok", "id"])
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 600)
+    | st.text(max_size=12)
+    | st.sampled_from(["failed", "Error: card expired", "a, b", "{", "long " * 60]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(FIELDS, inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(
+    st.dictionaries(FIELDS, VALUES, max_size=6) | st.lists(VALUES, max_size=4),
+    st.sampled_from([0, 1, 2, "\t"]),
+    st.booleans(),
+    st.sampled_from(["refund", "update_order", "search_orders", "Bash"]),
+)
+def test_indented_json_shows_the_same_end_of_a_call_as_json_on_one_line(result, indent, is_error, name):
+    texts = json.dumps(result, ensure_ascii=False), json.dumps(result, ensure_ascii=False, indent=indent)
+    turns = [turn_of(name, text, is_error or None, id=7) for text in texts]
+    flat, indented = ((turn.outcomes[0].status, turn.outcomes[0].is_doubtful, turn.calls[0].acts) for turn in turns)
+    assert flat == indented
+    if len(texts[0]) <= STATEMENT_CHARACTERS:
+        assert turns[0].outcome_of(turns[0].calls[0]) == turns[1].outcome_of(turns[1].calls[0])
+
+
+def test_words_in_json_that_a_change_returns_are_no_failure():
+    record = {"id": "B-12", "note": "should not be missing", "errors": []}
+    assert outcome_of("update_order", json.dumps(record), id="B-12")[0] == "done"
