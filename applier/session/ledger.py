@@ -301,5 +301,5 @@ def _still_committed(committed: Committed, arrival: Arrival) -> Committed:
         stored = min(committed.messages, arrival.start)
         return Committed(committed.frame.up_to(arrival.start), messages=stored)
     if arrival.edited_from is not None:  # from there on the store has other content
-        return replace(committed, messages=min(committed.messages, arrival.edited_from), facts=frozenset())
+        return replace(committed, messages=min(committed.messages, arrival.edited_from))
     return committed

@@ -153,8 +153,6 @@ class Committed:
     """Store key of the history; empty if no history is stored, or if the caller changed its messages since."""
     messages: int = 0
     """Number of messages of the present history that the store has."""
-    facts: frozenset[tuple[str, ...]] = frozenset()
-    """Facts that are already stored for the history, each as type, content, quote and source."""
 
     def holds(self, frame: Frame, length: int) -> bool:
         """Return True if the store has every message that `frame` (the changes of the list to send) replaces, so that
@@ -177,10 +175,7 @@ def commit(frame: Frame, tracker: HistoryTracker, store: SessionStore, before: C
         before = replace(before, key=key, messages=len(tracker))
     if plan is not None:
         frame = replace(frame, plan_id=store.use(lambda opened: opened.save_plan(plan)))
-        facts = {(fact.type, fact.content, fact.quote, fact.source): fact for fact in plan.extracted_facts}
-        new = [fact for identity, fact in facts.items() if identity not in before.facts]
-        store.use(lambda opened: opened.save_facts(new, before.key, plan.secrets))
-        before = replace(before, facts=before.facts.union(facts))
+        store.use(lambda opened: opened.save_facts(plan.extracted_facts, before.key, plan.secrets))
     return replace(before, frame=frame)
 
 

@@ -230,14 +230,16 @@ class Store:
         return tuple(_plan_id(plan.digest) for plan in plans if plan.prefix in prefixes)
 
     def save_facts(self, facts: Sequence[ExtractedFact], history_key: str, secrets: Secrets = NO_SECRETS) -> None:
-        """Store the `facts` that were extracted from a saved history, each once. Likely secrets, and the known
-        `secrets`, are removed first."""
+        """Store those of the `facts` that were not extracted from a saved history or a beginning of it before, each
+        once. Likely secrets, and the known `secrets`, are removed first."""
         plain = redact([fact.model_dump(mode="json") for fact in facts], secrets)
-        contents = [encode(fact, "fact") for fact in plain]
+        contents = {_without_time(fact): encode(fact, "fact") for fact in plain}
         with self.backend.transaction(write=True):
-            history = find_history(self.backend, history_key)
+            history, prefixes = self._with_prefixes(history_key)
+            known = {_without_time(json.loads(content)) for content in self._fact_contents(history, prefixes)}
             place = f"fact/{history.groups[-1]}/{history.prefix}/"
-            new = records.add_in_order(self.backend, (NewRecord(place, content) for content in contents))
+            unknown = (NewRecord(place, content) for fact, content in contents.items() if fact not in known)
+            new = records.add_in_order(self.backend, unknown)
             self.backend.add(marks_of_new_facts(new))
             is_due = index_is_due(self.backend)
         if is_due:
@@ -247,10 +249,14 @@ class Store:
     def facts(self, history_key: str) -> tuple[ExtractedFact, ...]:
         """Return the facts (decisions, errors, …) extracted from a history or from a beginning of it, oldest first."""
         with self.backend.transaction():
-            history, prefixes = self._with_prefixes(history_key)
-            keys = [key for group in history.groups for key in self.backend.keys(f"fact/{group}/")]
-            contents = read(self.backend, sorted((key for key in keys if prefix_of(key) in prefixes), key=order_of))
-        return tuple(ExtractedFact.model_validate_json(content) for content in dict.fromkeys(contents.values()))
+            contents = self._fact_contents(*self._with_prefixes(history_key))
+        return tuple(ExtractedFact.model_validate_json(content) for content in dict.fromkeys(contents))
+
+    def _fact_contents(self, history: StoredHistory, prefixes: Collection[str]) -> Collection[bytes]:
+        """Return the stored facts of `history` that belong to one of its beginnings (`prefixes`), oldest first."""
+        keys = [key for group in history.groups for key in self.backend.keys(f"fact/{group}/")]
+        chosen = sorted((key for key in keys if prefix_of(key) in prefixes), key=order_of)
+        return read(self.backend, chosen).values()
 
     def find_facts(
         self, words: str = "", *, kind: str | None = None, since: float = 0.0, histories: Collection[str] | None = None
@@ -455,6 +461,11 @@ def _check_unchanged(history: History, index: int) -> None:
     is_plain = message_digest(json.loads(encode(short, place))) == message_digest(short)
     if not is_plain or message_digest(message) != history.digests[index]:
         raise StoreError(f"{place}: changed since the history was read, or not plain JSON; read the history again")
+
+
+def _without_time(fact: Mapping[str, Any]) -> str:
+    """Return `fact` as text without the time of its extraction, by which a repeated extraction is recognized."""
+    return to_json({**fact, "timestamp": 0})
 
 
 def event_place(event: Mapping[str, Any]) -> str:

@@ -357,8 +357,8 @@ def test_a_view_whose_plan_is_gone_stays_compacted_when_the_list_goes_another_wa
 
 
 def test_every_fact_of_every_plan_is_stored_once(session_of, store, clock):
-    session = session_of()
     for length in (40, 60):
+        session = session_of(session_id="s")  # opened again: the store knows which facts it has
         session.compact(make_session(length))
         clock.now += 60.0
     stored = [fact.model_copy(update={"timestamp": 0.0}) for fact in store.facts(session.state.history_key)]
