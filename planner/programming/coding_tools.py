@@ -299,7 +299,7 @@ def read_tool(name: str, arguments: Mapping[str, Any], reading: CallReading) -> 
     command = argument(arguments, _COMMANDS)
     commands = _commands_of_call(name, arguments, command)
     kind = _kind(name, command, commands, reading.kind)
-    adds = tuple(key for key in (*_WHOLE, *_NEW, "new_source") if key in arguments)
+    adds = tuple(key for key in (*_WHOLE, *_NEW, "new_source", "replacement_text") if key in arguments)
     lead = _LEAD.match(" ".join(command[:400].split())) if command.startswith("cd ") else None
     install = _INSTALL.search(command)
     return replace(

@@ -480,3 +480,10 @@ def test_indented_json_shows_the_same_end_of_a_call_as_json_on_one_line(result, 
 def test_words_in_json_that_a_change_returns_are_no_failure():
     record = {"id": "B-12", "note": "should not be missing", "errors": []}
     assert outcome_of("update_order", json.dumps(record), id="B-12")[0] == "done"
+
+
+@pytest.mark.parametrize("result", ["Inserted: 7, unable to walk", "Code X-1001 applied. Invalid codes: none."])
+def test_words_about_a_record_that_is_no_file_are_no_failure(result):
+    assert outcome_of("update_record", result, id=7, note="unable to walk")[0] == "done"
+    assert outcome_of("edit_file", "Unable to find the text", path="a.py")[0] == "failed"
+    assert outcome_of("edit", "Your edit has a syntax error", replacement_text="x", start_line=7)[0] == "failed"
