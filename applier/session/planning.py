@@ -187,8 +187,12 @@ class Planning:
         ahead, self.read_ahead = self.read_ahead, None
         if ahead is not None and not focus and ahead.history.begins(analysis.history):
             return self._extend(ahead, analysis, target_tokens)
-        plan = None if rules_only else self._plan_by_planner(analysis, target_tokens, focus)
+        why_not = "" if rules_only else self._why_not_asked
+        plan = None if rules_only or why_not else self._plan_by_planner(analysis, target_tokens, focus)
         plan = plan or self._request_plan("rules", analysis, target_tokens, focus)
+        if why_not:
+            noted = plan.provenance.model_copy(update={"notes": (why_not, *plan.provenance.notes)})
+            plan = plan.model_copy(update={"provenance": noted})
         self._reuse_next(plan)
         return plan
 
@@ -203,9 +207,18 @@ class Planning:
         self.previous = plan.model_copy(update={"provenance": provenance})
         return self.previous
 
+    @property
+    def _why_not_asked(self) -> str:
+        """Reason why the model is not asked now; empty if it is asked, or if the session's planner is the rules."""
+        if not self.asks_a_model:
+            return ""
+        if self.is_under_way:
+            return "not asked: another plan is still being made"
+        return "not asked: the planner is paused after failures" if self.breaker == "open" else ""
+
     def _plan_by_planner(self, analysis: Analysis, target_tokens: int, focus: str) -> CompactionPlan | None:
-        """Return a plan by the session's planner; None if it is the rules, is paused or busy, or fails."""
-        if not self.asks_a_model or self.is_under_way or self.breaker == "open":
+        """Return a plan by the session's planner; None if it is the rules, or fails."""
+        if not self.asks_a_model:
             return None
         try:
             plan = self.ask(analysis, target_tokens, focus)

@@ -111,7 +111,7 @@ def test_while_the_worker_asks_nothing_is_asked_twice_and_rules_plan_when_the_wi
     assert planner.threads == ["compactor-plan"]
     event = next(event for event in session.log() if event.kind == "post_compact")
     assert event.trigger in ("critical", "exhausted")
-    assert "by rules" in event.message
+    assert "by rules (not asked: another plan is still being made" in event.message
 
 
 def test_a_failure_in_the_worker_changes_nothing_but_the_breaker(session_of, planner, clock):

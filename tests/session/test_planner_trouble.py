@@ -22,7 +22,9 @@ def test_a_planner_that_always_fails_is_rested_and_the_rules_plan(session_of):
     assert session.state.breaker == "open"
     assert kinds(session).count("breaker_opened") == 1
     assert session.state.compactions >= 4
-    assert all("by rules" in event.message for event in session.log() if event.kind == "post_compact")
+    compactions = [event.message for event in session.log() if event.kind == "post_compact"]
+    assert all("by rules" in message for message in compactions)
+    assert "not asked: the planner is paused after failures" in compactions[-1]
 
 
 @pytest.mark.real
