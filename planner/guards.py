@@ -27,6 +27,9 @@ from planner.reading.lines import join_lines
 from planner.reading.secrets import MARK, redact
 from planner.selection import KEPT, opening_lines, settled_records
 
+NAMED_TURNS = 5
+"""Largest number of turns that a finding names."""
+
 
 def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0) -> CompactionPlan:
     """Check and repair `plan`. Return it with remarks on the repairs, the exact size of the compacted messages, and its
@@ -66,8 +69,9 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
     written = brief
     brief, layout = _with_effects(analysis, brief, layout, records, min(plan.target_tokens, most_tokens), lay_out_with)
     findings += _effects_findings(written, brief, records[0])
-    if lost := sum(1 for _ in _turns_without_words(pinned_parts, decisions)):
-        problem = f"the target has no room for all words that the user typed in {lost} turns"
+    if lost := [*_turns_without_words(pinned_parts, decisions)][::-1]:
+        named = ", ".join(lost[:NAMED_TURNS]) + (f" and {len(lost) - NAMED_TURNS} more" * (len(lost) > NAMED_TURNS))
+        problem = f"no room for all words that the user typed in {named}"
         findings.append(Finding(code="user_words_cut", problem=problem, repair="stored, each under its turn"))
     if decisions is not sound:
         too_little = Finding(code="would_grow", problem="the view would be no smaller", repair="all kept")

@@ -46,7 +46,7 @@ LEAST_WORDS_TOKENS = 400
 """Tokens of the user's typed words for which there is room at any target: a few sentences."""
 PAGE_FACTOR = 0.2
 """Factor for the room for the user's typed words if a model wrote the page of memory, which repeats their demands."""
-ENDS_SHARE = 0.25
+ENDS_SHARE = 0.5
 """Largest share of the room for typed words that the first and last lines of the user's last message may take, and
 again those of their first one."""
 MOST_NEWS = 8
@@ -115,10 +115,11 @@ def pinned(
     whole |= {leading_turn(analysis.history, {turn.turn.id for turn in live}, model)} - {""}
     memory = memory_room(target_tokens, analysis.evidence.live_tokens)
     limit = words_limit(memory, analysis.once(_outcome_tokens), beside_page=planner != "rules" and brief != "")
-    words = analysis.once(own_words, min(limit, (1 - LIVE_SHARE) * window_tokens))
+    stays_whole = frozenset(whole.union(analysis.broken))
+    words = analysis.once(own_words, min(limit, (1 - LIVE_SHARE) * window_tokens), stays_whole | demoted)
     return Pinned(
         analysis,
-        whole=frozenset(whole.union(analysis.broken)),
+        whole=stays_whole,
         demoted=analysis.once(_previews, demoted, window_tokens),
         user_words=words.lines,
         words_left_out=words.left_out,
@@ -205,18 +206,18 @@ def words_limit(memory_tokens: float, outcome_tokens: float, *, beside_page: boo
     return (PAGE_FACTOR if beside_page else 1.0) * max(share, LEAST_WORDS_TOKENS)
 
 
-def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
+def own_words(analysis: Analysis, most_tokens: float, whole: frozenset[str]) -> OwnWords:
     """Choose the lines that the user typed and that stay verbatim. If all fit in `most_tokens`, all stay.
 
     Otherwise lines are chosen in this order while there is room: both ends of the user's last and first message; lines
     with binding words in English (never, must); whole messages, those with many names and figures for their size first,
     as answers, consent and corrections are rather short; both ends of the other messages. A line that was typed twice
-    stays once, where it was typed last.
+    stays once, where it was typed last. The turns `whole` stay anyway and take none of the room.
     """
     turns = analysis.evidence.turns
     room = raw_limit = most_tokens / analysis.counter.scale
     typed = _typed_once(turns)
-    speaking = [turns[turn_id] for turn_id, lines in typed.items() if lines and not turns[turn_id].turn.live]
+    speaking = [turns[turn_id] for turn_id, lines in typed.items() if lines and turn_id not in whole]
     raw_tokens = {turn.turn.id: turn.tokens_of(line.number for line in typed[turn.turn.id]) for turn in speaking}
     words: dict[str, frozenset[int]] = {}
     for turn in (*speaking[:1], *speaking[1:][-1:]):
@@ -226,7 +227,7 @@ def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
     fits = sum(raw_tokens.values()) <= raw_limit
     all_numbers = {turn_id: frozenset(line.number for line in lines) for turn_id, lines in typed.items()}
     for turn_id, binding in ({} if fits else _binding(typed)).items():
-        if not turns[turn_id].turn.live:
+        if turn_id not in whole:
             room = _grow(words, turns[turn_id], binding, room)
     for turn in sorted(speaking, key=lambda turn: raw_tokens[turn.turn.id] ** 0.3 / (1 + _news(typed[turn.turn.id]))):
         room = _grow(words, turn, all_numbers[turn.turn.id], room)

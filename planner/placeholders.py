@@ -22,7 +22,7 @@ from types import MappingProxyType
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.hosts import without_boilerplate
-from planner.evidence.turns import WrittenEntry, call_head
+from planner.evidence.turns import WrittenEntry, call_head, shortened
 from planner.evidence.words import without_root
 from planner.plan import TurnDecision, whole_characters
 from planner.reading.lazy import lazy_pattern
@@ -207,8 +207,10 @@ def _new_entry(evidence: Evidence, decision: TurnDecision, media: Sequence[str])
     entry = _Entry(evidence, evidence.turns[decision.turn_id], decision)
     is_summary = any(entry.turn.lines.of_sources("planner"))
     has_failed = decision.failed_approach and not (entry.failed_calls or is_summary or entry.turn.once(_is_doubtful))
-    answered_at = entry.turn.answered_at
-    remarks = ("✗", has_failed), ("(earlier summary)", is_summary), (f"(answered at {answered_at})", answered_at)
+    replied_to = f"to: {clean(shortened(entry.turn.choice.text))}" if entry.turn.choice else ""
+    answered = f"answered at {entry.turn.answered_at}" if entry.turn.answered_at else ""
+    about_words = ", ".join(filter(None, (replied_to, answered)))
+    remarks = ("✗", has_failed), ("(earlier summary)", is_summary), (f"({about_words})", about_words)
     parts = [*(entry.reference() if decision.strategy == "reference" else entry.body()), clean(" ".join(media))]
     beginning = [decision.turn_id, *(remark for remark, applies in remarks if applies)]
     return " ".join([*beginning, "\n".join(filter(None, parts))]).rstrip()

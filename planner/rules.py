@@ -147,7 +147,7 @@ def rules_brief(evidence: Evidence) -> str:
     names."""
     request, record = latest_request(evidence), list(evidence.record)
     sections: dict[Heading, list[RecordLine]] = {
-        "REQUEST": [*([request] if request else []), *reversed(choices(evidence))],
+        "REQUEST": [request] if request else [],
         "STATE": [line for line in record if line.heading == "STATE"],
         "FACTS": [*(line for line in record if line.heading == "FACTS"), *urls(evidence)[:MOST_PAGES]],
         "NEXT": open_tasks(evidence),
@@ -190,12 +190,6 @@ def latest_request(evidence: Evidence) -> RecordLine | None:
             answered = f", answered at {turn.answered_at}" if turn.answered_at else ""
             return RecordLine(f"“{shortened(words, WORDS_CHARACTERS)}”{answered}", (turn.turn.id,))
     return None
-
-
-def choices(evidence: Evidence) -> list[RecordLine]:
-    """Return a statement for each short reply of the user, with the option or question of the agent that it answers, as
-    a reply such as "yes" means nothing alone."""
-    return [_chosen(turn, turn.choice) for turn in evidence.turns.values() if turn.choice is not None]
 
 
 def _chosen(turn: TurnEvidence, choice: Choice) -> RecordLine:

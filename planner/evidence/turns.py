@@ -41,6 +41,7 @@ from planner.evidence.hosts import (
     answered_offer,
     attributed,
     boilerplate_of,
+    is_question,
     typed_lines,
     without_boilerplate,
 )
@@ -568,7 +569,7 @@ def _answers(turns: Sequence[TurnEvidence]) -> dict[str, str]:
             asking_id, has_worked = turn.turn.id, False
         has_worked = has_worked or bool(turn.calls)
         is_last = asking_id and has_worked and not turn.calls and _ends_work(following)
-        if is_last and not turn.text.rstrip("\n *_`\"')").endswith("?"):
+        if is_last and not is_question(turn.text.rstrip().rpartition("\n")[2]):
             answers[asking_id] = turn.turn.id
     return answers
 

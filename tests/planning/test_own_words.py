@@ -236,3 +236,34 @@ def test_a_line_that_only_announces_others_is_no_fact(heading):
     asked = [{"role": "user", "content": f"{heading}\n{demand}"}, {"role": "assistant", "content": "On it."}]
     plan = plan_compaction(asked, "x", planner="rules")
     assert [fact.content for fact in plan.extracted_facts] == [demand]
+
+
+def test_a_short_reply_stands_once_with_the_question_that_it_answers():
+    """The page's REQUEST is for the newest words; a consent that was used must not look open there."""
+    asked = "The garage is closed. Shall I open it for the courier at 15:00?"
+    messages = [
+        {"role": "user", "content": "Look after the house."},
+        *work(0)[:2],
+        {"role": "assistant", "content": asked},
+    ]
+    messages += [
+        {"role": "user", "content": "Yes, this once."},
+        *work(1),
+        {"role": "user", "content": "Now the parts."},
+    ]
+    messages += [part for at in range(2, 9) for part in work(at)]
+    text = said(preview(plan_compaction(messages, "", planner="rules", target_ratio=0.1, now=0.0)).messages)
+    assert text.count("Yes, this once.") == 1
+    assert f"(to: {asked}, answered at t6) <user-words>Yes, this once.</user-words>" in text
+
+
+def test_a_long_last_message_comes_before_older_ones():
+    last = (
+        "Sorry, a change: I go back a day earlier, on the evening of the 13th, and want the room for one night, as "
+        "the school of the children begins a day before we thought; please ask the house whether it charges anything "
+        "for that, and whether the table for the dinner can stay as it is, since my wife looks forward to it so much"
+    )
+    wishes = [*(f"Please note wish {at}: seat {at}, train {at + 200}, {at} May." for at in range(40)), last]
+    messages = [part for at, words in enumerate(wishes) for part in ({"role": "user", "content": words}, *work(at))]
+    text = said(preview(plan_compaction(messages, "", planner="rules", target_tokens=600, now=0.0)).messages)
+    assert last in text
