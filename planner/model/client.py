@@ -267,6 +267,9 @@ def keys_of(client: Any) -> tuple[str, ...]:
 
 _KEY = re.compile(r"\b(?:sk|pk|key)-[\w-]{6,}")
 """Form of an API key: ``sk-ant-api03-…``; not ``task-force``."""
+_LEAST_KEY = 8
+"""Smallest number of characters of a key that is removed from error texts. A shorter one is the stand-in for a key of a
+test or a local model; without its letters, other words could not be read."""
 _CURES = {
     401: "the API key was refused (401): set the provider's variable, such as ANTHROPIC_API_KEY, to a valid key",
     403: "the API key may not use it (403): use another key or model",
@@ -358,7 +361,7 @@ def unavailable(
     refused to answer."""
     text = "declined to answer (refusal): try another model" if declined else _problem_and_cure(_root(error))
     for secret in secrets:
-        text = text.replace(secret, "(key)")
+        text = text.replace(secret, "(key)") if len(secret) >= _LEAST_KEY else text
     name = f"planner model {model}" if model else "planner model"
     return PlannerUnavailable(f"{name}: {_KEY.sub('(key)', text)}", usage)
 
