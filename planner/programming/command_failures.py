@@ -197,8 +197,8 @@ def _has_failed(result: _Result, outcome: Outcome, verdict: Verdict | None) -> b
     if result.is_flagged(code) or (outcome.status == "failed" and result.kind != "run"):
         return True
     if result.kind == "write":  # the words of a file's editor decide; those in JSON or about a record may be data
-        edits = result.call.path or result.call.reading.objects or result.call.reading.adds
-        is_report = edits and parsed_result(result.call.text) is None
+        edits_file = result.call.path or result.call.reading.is_local or result.call.reading.adds
+        is_report = edits_file and parsed_result(result.call.text) is None
         return bool(is_report) and any(_reports_failure(line.text) for line in result.printed[:1])
     if result.kind in ("read", "search"):
         return any(not _is_absence(line.text) for line in _complaints(result, result.printed))
