@@ -268,8 +268,8 @@ def keys_of(client: Any) -> tuple[str, ...]:
 _KEY = re.compile(r"\b(?:sk|pk|key)-[\w-]{6,}")
 """Form of an API key: ``sk-ant-api03-…``; not ``task-force``."""
 _LEAST_KEY = 8
-"""Smallest number of characters of a key that is removed from error texts. A shorter one is the stand-in for a key of a
-test or a local model; without its letters, other words could not be read."""
+"""Smallest number of characters of a key that is removed from error texts. A shorter one is no real key, but the word
+of a test or a local model, and other words contain its letters: ``any`` in ``many``."""
 _CURES = {
     401: "the API key was refused (401): set the provider's variable, such as ANTHROPIC_API_KEY, to a valid key",
     403: "the API key may not use it (403): use another key or model",

@@ -65,7 +65,7 @@ def test_a_key_in_an_error_text_is_taken_out():
         ModelPlanner(client=server.client()).propose(plan_request())
 
 
-def test_a_stand_in_for_a_key_takes_no_letter_out_of_an_error_text():
+def test_a_word_in_place_of_a_key_takes_no_letter_out_of_an_error_text():
     said = Failure(400, "invalid_request_error", "too many turns")
     with Loopback([said]) as server, pytest.raises(PlannerUnavailable, match="too many turns"):
         ModelPlanner(client=server.client(api_key="any")).propose(plan_request())
