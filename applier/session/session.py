@@ -231,7 +231,7 @@ class Session:
             TranscriptError: `messages` is not a list of messages.
         """
         closed, messages = self._split(messages)
-        with self._guard.across_processes() if not dry_run else self._guard.exclusively() as state:
+        with self._guard.newest() if dry_run else self._guard.across_processes() as state:
             state.setup.log.records = not dry_run
             try:
                 trial = state.copy() if dry_run else state
@@ -313,7 +313,7 @@ class Session:
         if not isinstance(reference, str):
             raise ReferenceNotFound(f"{reference!r} is no reference; expected one like t12")
         wanted = {"lines": lines, "search": search, "max_characters": max_characters}
-        with self._guard.exclusively() as state:
+        with self._guard.newest() as state:
             return state.ledger.restore(state.setup.store, reference, state.store_newest(), **wanted)
 
     def search(
@@ -332,7 +332,7 @@ class Session:
             raise SettingsError(f"text: expected text to search for, found {type(text).__name__}")
         check_argument("tool", tool, str, "a tool's name")
         check_argument("limit", limit, int, "a number of turns")
-        with self._guard.exclusively() as state:
+        with self._guard.newest() as state:
             return find_matches(state.ledger.tracker.history, text, part=part, tool=tool, limit=limit)
 
     @property

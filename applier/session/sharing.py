@@ -13,7 +13,7 @@ import threading
 import uuid
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,6 +66,15 @@ class CallGuard:
     def across_processes(self) -> Iterator[State]:
         """Yield the state as `exclusively` does, after loading what the last call in any process stored."""
         with self.exclusively() as state, self._sharing.around_call(state) if self._sharing else nullcontext():
+            yield state
+
+    @contextmanager
+    def newest(self) -> Iterator[State]:
+        """Yield the state as `across_processes` does, for a call that changes nothing for other processes, so that
+        nothing is stored."""
+        with self.exclusively() as state:
+            if self._sharing is not None:
+                self._sharing.load(state)
             yield state
 
     def note(self, state: State) -> None:
@@ -194,6 +203,11 @@ class Sharing:
             state.planning.is_elsewhere = not is_alone or is_planned
             yield
             self._save(state)
+
+    def load(self, state: State) -> None:
+        """Load the newest state of the session; if that fails, this process's own state stays."""
+        with suppress(StoreError, TranscriptError):
+            self._load_newest(state)
 
     def note(self, state: State) -> None:
         """Store changes made between two calls, unless another process is in a call of the same session."""

@@ -318,6 +318,20 @@ def test_while_one_process_plans_another_answers_and_does_not_plan(postgres_url,
     assert 1 <= planner.times <= compactions
 
 
+def test_a_process_without_a_call_yet_looks_up_and_previews_what_another_stored(tmp_path):
+    history = work(30, {})
+    wishes = {"store": tmp_path / "s.db", "planner": "rules", "session_id": "s", "is_shared": True}
+    with Session(window_tokens=60_000, **wishes) as first:
+        first.compact(history[:-2])
+        with Session(window_tokens=60_000, **wishes) as second:
+            assert second.restore("t2").messages == tuple(history[1:3])
+            assert second.search("TimeoutError").turns == first.search("TimeoutError").turns > 0
+        with Session(window_tokens=60_000, **wishes) as third:
+            shown = third.compact(history, dry_run=True)
+            assert shown.tokens_before < len(str(history)) / 3
+            assert shown.messages == third.compact(history).messages
+
+
 def test_a_session_is_shared_by_its_name(tmp_path):
     with pytest.raises(SettingsError, match="session_id"):
         Session(store=tmp_path / "store.db", is_shared=True)
