@@ -460,7 +460,7 @@ def test_ready_says_which_part_is_not_and_health_that_it_lives(tmp_path):
         assert get(of.proxy.url + "/metrics").status_code == 401
 
 
-def test_a_part_that_is_gone_is_named(tmp_path):
+def test_a_part_that_is_gone_is_named(tmp_path, caplog):
     with team(tmp_path, SimpleNamespace(url="http://127.0.0.1:1")) as of:
         of.proxy.gateway.close()
         (tmp_path / "team.db").unlink()
@@ -468,6 +468,7 @@ def test_a_part_that_is_gone_is_named(tmp_path):
         answer = httpx.get(of.proxy.url + "/ready")
         parts = {"store": "cannot be used", "anthropic": "cannot be reached", "openai": "cannot be reached"}
         assert (answer.status_code, answer.json()) == (503, {"ready": False, **parts})
+        assert all(f"{name}: ConnectError (an empty address leaves it out)" in caplog.text for name in list(parts)[1:])
         assert httpx.get(of.proxy.url + "/health").text == "ok\n"
 
 

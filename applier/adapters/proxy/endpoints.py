@@ -110,7 +110,7 @@ class Endpoints:
     async def _check_parts(self) -> dict[str, str]:
         """Return the state of store and providers: ``ok`` or a fault. Its reason is only logged, as anybody may ask."""
         problem = await anyio.to_thread.run_sync(self.gateway.store_problem)
-        parts = {"store": "cannot be used" if problem else "ok"}
+        parts, problems = {"store": "cannot be used" if problem else "ok"}, [problem] if problem else []
         urls = self.settings.upstreams
         for name, address in (("anthropic", urls.anthropic), ("openai", urls.openai), ("chatgpt", urls.chatgpt)):
             try:
@@ -118,9 +118,10 @@ class Endpoints:
                     parts[name] = "ok"
                     await self.client.head(address, timeout=_PROBE_SECONDS)
             except (httpx.HTTPError, httpx.InvalidURL) as error:
-                parts[name], problem = "cannot be reached", problem or f"{name}: {type(error).__name__}"
-        if problem:
-            _logger.warning("not ready: %s", problem)
+                parts[name] = "cannot be reached"
+                problems.append(f"{name}: {type(error).__name__} (an empty address leaves it out)")
+        if problems:
+            _logger.warning("not ready: %s", "; ".join(problems))
         return parts
 
     async def metrics(self, _request: Request) -> Response:
