@@ -35,6 +35,12 @@ def test_table_has_a_row_for_each_target(compactor, whole_run):
     assert [row[1] for row in rows] == ["0.25", "0.10"]
 
 
+def test_a_transcript_that_cannot_be_cut_is_told_what_a_cut_needs(compactor, transcript):
+    ran = compactor("eval", transcript)
+    assert ran.code == 0
+    assert "a cut needs 15,000 tokens before it, and after it 8 names" in ran.out
+
+
 def test_a_file_that_is_no_transcript_costs_itself_alone(compactor, whole_run, folder):
     (folder / "bad.json").write_text("{")
     ran = compactor("eval", ".", "--method", "newest", "--ratio", 0.25)

@@ -19,6 +19,8 @@ from applier.cli import options
 from applier.cli.files import read_file
 from applier.cli.screen import clean, echo, one_line, print_json, print_table, progress, screen, show_page
 from applier.eval.evaluation import (
+    LEAST_NEEDS,
+    LEAST_PREFIX_TOKENS,
     QUESTION_KINDS,
     EvaluationRow,
     ExamMean,
@@ -257,6 +259,10 @@ COLUMNS = {
 }
 """Titles of the result table, each with the field of `EvaluationMean` in its column."""
 
+_NOTHING_MEASURED = (
+    f"nothing measured: a cut needs {LEAST_PREFIX_TOKENS:,} tokens before it, and after it {LEAST_NEEDS} names from "
+    "before that the agent uses again; or recorded answers are missing"
+)
 _EXISTING = click.Path(exists=True, path_type=Path)
 
 
@@ -323,7 +329,7 @@ def eval_command(
         for row in rows if lost else ():
             _print_losses(row)
         table = [{title: getattr(mean, name) for title, name in COLUMNS.items()} for mean in means]
-        _print_rows(table, "nothing measured: the transcripts are too short to cut, or recorded answers are missing")
+        _print_rows(table, _NOTHING_MEASURED)
     if problems:
         raise TranscriptError(f"not measured: {'; '.join(problems)}")
 
