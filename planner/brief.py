@@ -454,13 +454,13 @@ def _last_names(text: str) -> set[str]:
 
 
 def unlisted(brief: str, record: Iterable[PageStatement]) -> list[PageStatement]:
-    """Return the statements of a `record` that the page of memory `brief` lacks: no statement under the same heading
-    cites one of their turns."""
+    """Return the statements of a `record` that the page of memory `brief` lacks: its statements under the same heading
+    do not cite all of their turns."""
     cited = {(statement.heading, turn_id) for statement in _without_rest(brief) for turn_id in statement.turns}
     return [
         statement
         for statement in record
-        if cited.isdisjoint((statement.heading, turn_id) for turn_id in statement.turns)
+        if not cited.issuperset((statement.heading, turn_id) for turn_id in statement.turns)
     ]
 
 

@@ -144,7 +144,8 @@ def _effects_findings(written: str, brief: str, record: Sequence[PageStatement])
 
 
 def _turn_ids(statements: Iterable[PageStatement]) -> str:
-    return ", ".join(sorted({statement.turns[0] for statement in statements}, key=lambda turn_id: int(turn_id[1:])))
+    turn_ids = {turn_id for statement in statements for turn_id in statement.turns}
+    return ", ".join(sorted(turn_ids, key=lambda turn_id: int(turn_id[1:])))
 
 
 def _ever_more(pins: Pinned, sound: dict[str, TurnDecision], model: str) -> Iterator[dict[str, TurnDecision]]:

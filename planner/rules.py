@@ -12,7 +12,7 @@ from itertools import chain
 from sys import intern
 
 from planner.brief import Heading, PageStatement, brief_text, check_brief
-from planner.evidence.effects import effects, open_calls, task_lists, unanswered_questions
+from planner.evidence.effects import Effect, effects, open_calls, task_lists, unanswered_questions
 from planner.evidence.hosts import Choice, introduces, is_question, without_boilerplate
 from planner.evidence.turns import Evidence, RecordLine, TurnEvidence, shortened
 from planner.plan import ExtractedFact, FactType, Provenance
@@ -168,10 +168,13 @@ def effects_records(evidence: Evidence, shares: Iterable[float] = (1.0,)) -> lis
     to that share of its greatest length."""
     newest_effects = evidence.once(effects)[::-1]
     pending = evidence.once(_pending)
-    return [
-        [*pending, *(PageStatement("EFFECTS", effect.text(share), (effect.turn_id,)) for effect in newest_effects)]
-        for share in shares
-    ]
+    return [[*pending, *(_effect_statement(effect, share) for effect in newest_effects)] for share in shares]
+
+
+def _effect_statement(effect: Effect, share: float) -> PageStatement:
+    """Return the statement on `effect`, with its text cut to `share` of its greatest length."""
+    turn_ids = tuple(dict.fromkeys(effect.turn_ids))
+    return PageStatement("EFFECTS", effect.text(share), turn_ids[-CITED_TURNS:])
 
 
 def _pending(evidence: Evidence) -> list[PageStatement]:

@@ -147,7 +147,7 @@ def recorded_turns(request: PlanRequest, least_tokens: float) -> list[str]:
     shortest = settled_records(request.evidence)[-1]
     costs = list(accumulate(request.counter.raw(statement.line + "\n") for statement in shortest))
     fitting = shortest[: bisect_right(costs, room)]
-    return [statement.turns[0] for statement in fitting if statement.heading == "EFFECTS"]
+    return [statement.turns[-1] for statement in fitting if statement.heading == "EFFECTS"]
 
 
 def least_tokens(request: PlanRequest) -> int:

@@ -20,6 +20,7 @@ from itertools import chain
 from typing import Any, Literal, NamedTuple, get_args
 
 from planner.evidence.calls import Call
+from planner.evidence.grounding import COUNTABLE
 from planner.evidence.hosts import is_question, is_running, running_id
 from planner.evidence.turns import EndedCall, Evidence, TurnEvidence, call_head, shortened
 from planner.evidence.words import figures_of, specifics_of
@@ -62,29 +63,33 @@ class _JsonField(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Change that a tool call made in the outside world: ``book_hotel Vienna, nights: 2``."""
+    """Change that one or several equal tool calls made in the outside world: ``book_hotel Vienna, nights: 2``."""
 
-    turn_id: str
+    turn_ids: tuple[str, ...]
+    """Id of the turn of each call, in order."""
     action: str
     """Name of the tool, and the arguments."""
     receipt: str
     """Part of the result that was not known before, such as a booking number."""
 
     def text(self, share: float = 1.0) -> str:
-        """Return the action with the new part of its result on one line: ``book_hotel Vienna → NORDL26``. The action is
-        cut to `share` of `ACTION_CHARACTERS`, the receipt to `share` of `RECEIPT_CHARACTERS`."""
+        """Return the action with the new part of its result on one line: ``book_hotel Vienna → NORDL26``; of several
+        calls with their number: ``2× transfer Ada, 50``. The action is cut to `share` of `ACTION_CHARACTERS`, the
+        receipt to `share` of `RECEIPT_CHARACTERS`."""
+        count = len(self.turn_ids)
+        times = "" if count == 1 else f"{count}× " if count <= COUNTABLE else f"over {COUNTABLE}× "
         action = shortened(self.action, round(share * ACTION_CHARACTERS))
         receipt = shortened(self.receipt, round(share * RECEIPT_CHARACTERS))
-        return f"{action} → {receipt}" if receipt else action
+        return f"{times}{action} → {receipt}" if receipt else f"{times}{action}"
 
 
 def effects(evidence: Evidence) -> list[Effect]:
     """Return the changes that tool calls made in the outside world, in order, so that no agent repeats them. Calls of a
-    tool without declaration are left out if earlier actions of this tool contain all their names. Of actions with equal
-    texts only the last one is returned."""
+    tool without declaration are left out if earlier actions of this tool contain all their names, but not their
+    arguments and receipt. Equal actions with equal receipts are one effect, in the place of the last one."""
     names_by_tool: dict[str, set[str]] = {}
     shown: set[_JsonField] = set()  # fields in the results so far
-    effect_by_text: dict[str, Effect] = {}
+    turns_of_effects: dict[tuple[str, str], tuple[str, ...]] = {}  # by action and receipt
     acting_calls = evidence.once(_acting)
     for turn, call, outcome in evidence.ended_calls():
         fields = _fields(call.text)
@@ -93,13 +98,12 @@ def effects(evidence: Evidence) -> list[Effect]:
             names = turn.once(_names_of_acts)[call.number]
             has_new_name = not names <= names_by_tool.setdefault(call.name, set())
             names_by_tool[call.name] |= names
-            if has_new_name or call.use is not None:
-                action = f"{call.name} {_listed(_arguments(call.input))}".strip()
-                effect = Effect(turn.turn.id, action, _receipt(call, fields, shown))
-                effect_by_text.pop(effect.text(), None)
-                effect_by_text[effect.text()] = effect
+            effect = f"{call.name} {_listed(_arguments(call.input))}".strip(), _receipt(call, fields, shown)
+            earlier_turns = turns_of_effects.pop(effect, ())
+            if earlier_turns or has_new_name or call.use is not None:
+                turns_of_effects[effect] = (*earlier_turns, turn.turn.id)
         shown.update(fields)
-    return list(effect_by_text.values())
+    return [Effect(turn_ids, action, receipt) for (action, receipt), turn_ids in turns_of_effects.items()]
 
 
 def _names_of_acts(turn: TurnEvidence) -> dict[int, frozenset[str]]:

@@ -125,6 +125,23 @@ def test_each_receipt_is_listed_while_it_has_room(actions, record):
         assert (f"RC-{4000 + number}" in page) == (not failed)
 
 
+@given(st.lists(st.sampled_from(("K-17", "K-18")), min_size=1, max_size=24), st.booleans())
+def test_equal_actions_are_one_statement_with_their_number_and_turns(payees, declared):
+    messages = [{"role": "user", "content": "Pay for the lessons."}]
+    for number, payee in enumerate(payees):
+        messages += called(number, "transfer_money", {"to": payee, "amount": 50}, '{"ok": true}')
+    uses = {"transfer_money": ToolUse(effect="acts")} if declared else {}
+    evidence = analyze([*messages, {"role": "assistant", "content": "Paid."}], uses=uses).evidence
+    record = effects_records(evidence)[0]
+    for payee in set(payees):
+        (statement,) = (statement for statement in record if payee in statement.text)
+        turn_ids = [f"t{number}" for number, paid in enumerate(payees, 2) if paid == payee]
+        times = f"{len(turn_ids)}× " if len(turn_ids) <= 10 else "over 10× "
+        assert statement.text.startswith("transfer_money" if len(turn_ids) == 1 else times)
+        assert statement.turns == tuple(turn_ids[-3:])
+    assert check_brief(brief_text(record), evidence) == (brief_text(record), ())
+
+
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=12)
 SCALARS = st.one_of(
     st.integers(-(10**6), 10**6), st.booleans(), st.none(), WORDS, st.sampled_from(["a b", "HAT-17", "9:30"])
