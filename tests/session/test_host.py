@@ -164,7 +164,7 @@ def test_system_and_tools_are_not_counted_into_a_result(session_of):
 
 @pytest.mark.real
 def test_what_cannot_fit_is_cut_last_of_all_and_that_is_logged(session_of):
-    session, history = session_of(window_tokens=8_000), grown(3, 90_000)
+    session, history = session_of(window_tokens=8_000, tools=AGENT_TOOLS), grown(3, 90_000)
     sent = session.prepare(history)
     assert session.state.tokens <= session.state.limit_tokens
     assert "restore_context" in str(sent[-1])
