@@ -144,6 +144,12 @@ class Call:
         return changes and not (self.is_report or self.reading.is_local or _NOTING.search(self.name))
 
     @property
+    def returns_data(self) -> bool:
+        """True if the result is content that the call read or found, such as a page or a log, and that is not about the
+        call. A command may fail while it reads, so it is not meant."""
+        return self.kind in ("read", "search") and not self.command
+
+    @property
     def acts(self) -> bool:
         """True if the call changes the outside world: ``refund_order 17``. The user's declaration of the tool decides.
         Without one, a call that could act does so if the tool's name has a verb of change, or if the result is short
@@ -291,6 +297,8 @@ _ERROR = lazy_pattern(
     r"\W{0,8}(?:\w{0,40}error|failed|failure|traceback)\b(?!\W{0,4}\w{0,20}\W{0,4}(?:null|none|0)\b)", re.I
 )
 """Beginning of a result that reports an error: ``Error: no such flight``, ``<tool_use_error>``; not ``Errors: 0``."""
+_TITLE = lazy_pattern(r"\W{0,8}\w{1,50} [^\W\d_]")
+"""Beginning of a line with two words: ``Error analysis``; not ``Error: no such page``, ``Error 404``."""
 _FAILURE_WORDS = lazy_pattern(
     r"error|fail|exception|not (?:found|defined|exist|enough|used|permitted|a)\b|no such|denied|refus|undefined|cannot"
     r"|can't|unable|could ?n[o'’]t|unknown(?<!-unknown)(?!-)|panic|invalid|expected|conflict|timed? ?out|want|mismatch"
@@ -354,7 +362,7 @@ def read_outcome(call: Call, result: Sequence[Statement]) -> Outcome:
     for text, lines in _texts_of(call, result):
         if failure := _failure_in(call, text, lines):
             return failure
-    filled, code = [line for line in result if line.text.strip()], exit_code(result)
+    filled, code = [line for line in result if line.text.strip()], _exit_code(call, result)
     if call.is_error:
         reasons = _reasons(filled)
         return failed_outcome(reasons, reasons[:1], code)
@@ -366,7 +374,7 @@ def _texts_of(call: Call, result: Sequence[Statement]) -> Iterator[tuple[str, Se
     """Yield each text of the result of `call` with its lines, as each may report how the call ended. The texts of a
     call that only reads count as one, as the later ones are what it read."""
     texts = result_texts(call.result or {})
-    if len(texts) < 2 or call.kind in ("read", "search") or call.is_report:
+    if len(texts) < 2 or call.returns_data or call.is_report:
         yield call.text, result
         return
     numbers = [line.numbers[0] for line in result]
@@ -378,16 +386,29 @@ def _texts_of(call: Call, result: Sequence[Statement]) -> Iterator[tuple[str, Se
 def _failure_in(call: Call, text: str, lines: Sequence[Statement]) -> Outcome | None:
     """Return the outcome of `call` if `text`, a text of its result, reports that the call failed or was refused; else
     None. `lines`: the lines of `text`."""
-    filled, code = [line for line in lines if line.text.strip()], exit_code(lines)
+    filled, code = [line for line in lines if line.text.strip()], _exit_code(call, lines)
     if any(is_refusal(line.text) for line in filled[:2] if not line.lines[0].continues):
         users_words = [line for line in filled if line.lines[0].source == "user"][:REPORT_LINES]
         words = users_words or [line for line in filled if is_refusal(line.text)][:1]
         return failed_outcome(words, words[:1], code, refused=is_refusal(filled[0].text))
-    begins_as_error = bool(filled) and _ERROR.match(filled[0].text) is not None
+    begins_as_error = bool(filled) and _ERROR.match(filled[0].text) and not (call.returns_data and _is_titled(text))
     if code or reports_error(call, text) or (begins_as_error and call.kind != "ask" and not _still_runs(lines)):
         reasons = _reasons(filled)
         return failed_outcome(reasons, reasons[:1], code)
     return None
+
+
+def _exit_code(call: Call, lines: Sequence[Statement]) -> int | None:
+    """Return the exit code of `call`, which is printed in `lines` of its result; None without one. A code in a log or
+    record that the call read is not its own."""
+    return None if call.returns_data else exit_code(lines)
+
+
+def _is_titled(text: str) -> bool:
+    """Return True if a word of failure at the beginning of `text` is the first of a title, as in ``Error analysis``,
+    with a long text below it; not in ``Error: no such page``."""
+    is_long = text_width(text) > RECEIPT_WIDTH or text.strip().count("\n") >= RECEIPT_LINES
+    return is_long and _TITLE.match(text) is not None
 
 
 def _still_runs(result: Sequence[Statement]) -> bool:

@@ -111,7 +111,7 @@ def pairs_in(text: str) -> Iterator[str]:
 
 
 def numbers_beside_words(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each number in `text` that stands before or after a word, with this word, which may name a month."""
+    """Yield each number in `text` before or after a word, with this word, which may name a month."""
     for number_before, word_after, word_before, number_after in _BESIDE_WORD.findall(text):
         yield short_number(number_before or number_after), (word_after or word_before).casefold()
 

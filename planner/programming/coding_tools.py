@@ -274,8 +274,8 @@ _WHOLE = ("content", "file_text")
 """Names of arguments that contain a whole new file."""
 _SHELL = lazy_pattern(r"bash|shell|exec|run|terminal|command|python", re.I)
 """Names of tools that run commands."""
-_PROCESS = lazy_pattern(r"stdin|(?:Bash|Shell|Process|Command|Task)_?Output", re.I)
-"""Names of tools that continue a running command: ``write_stdin``, ``BashOutput``."""
+_PROCESS = lazy_pattern(r"stdin|(?:Bash|Shell|Terminal|Process|Command|Task)_?Output", re.I)
+"""Names of tools that continue a running command: ``write_stdin``, ``BashOutput``, ``get_terminal_output``."""
 _LOOKS = frozenset({"view", "read", "open", "show", "list"})
 """Commands of editor tools that change nothing, such as ``view``."""
 PATCHED = lazy_pattern(r"^\*\*\* (Add|Update|Delete) File: (\S.*)(?:\n\*\*\* Move to: (\S.*))?$", re.M)

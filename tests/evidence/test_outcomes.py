@@ -487,3 +487,21 @@ def test_words_about_a_record_that_is_no_file_are_no_failure(result):
     assert outcome_of("update_record", result, id=7, note="unable to walk")[0] == "done"
     assert outcome_of("edit_file", "Unable to find the text", path="a.py")[0] == "failed"
     assert outcome_of("edit", "Your edit has a syntax error", replacement_text="x", start_line=7)[0] == "failed"
+
+
+READ = {
+    "a code in a log": ("get_logs", {"job": "j-1"}, f"{LOG}\nProcess 4411 exited with code 137", "done"),
+    "a code in a record": ("get_job", {"job": "j-1"}, '{"job": "j-1", "exit_code": 137}', "done"),
+    "a code in a file": ("Read", {"file_path": "notes.md"}, f"Exit code 2\n{LOG}", "done"),
+    "a code of a command": ("Bash", {"command": "cat a"}, "Exit code 2\ncat: a: Permission denied", "failed"),
+    "a code in a terminal": ("get_terminal_output", {"id": "7"}, f"Exit code 2\n{LOG}\nKeyError: 'x'", "failed"),
+    "a title": ("fetch_page", {"url": "https://a.example"}, f"Error analysis in linguistics\n{LOG}", "done"),
+    "an error": ("fetch_page", {"url": "https://a.example"}, f"Error: no such page\n{LOG}", "failed"),
+    "a short error": ("fetch_page", {"url": "https://a.example"}, "Failed to fetch the page", "failed"),
+    "a traceback": ("get_rows", {"n": 7}, f"Traceback (most recent call last):\n{LOG}", "failed"),
+}
+
+
+@pytest.mark.parametrize(("name", "arguments", "result", "status"), READ.values(), ids=READ)
+def test_what_a_call_reads_reports_no_failure_of_the_call(name, arguments, result, status):
+    assert outcome_of(name, result, **arguments)[0] == status
