@@ -77,12 +77,18 @@ from importlib.resources import files
 whole = json.loads(files("applier.eval").joinpath("transcript.json").read_text("utf-8"))
 messages, task = whole["messages"][:41], whole["task"]
 """
+HISTORY = 'history = whole["messages"][:121]\n'
+"""History that is long enough for a compaction."""
 GO_ON = 'messages.append({"role": "user", "content": "Go on."})\n'
 """Message that lets a list be sent again: the API refuses one that ends with the assistant."""
 CHECKED = """
 assert plan.estimated_tokens < plan.history.tokens
 assert messages[-2]["content"][0].text == "Done."
 assert not done.applied and done.tokens_before
+assert undone and len(found.matches) == 3 and turn.messages
+assert [(name, use.effect) for name, use in declared.tool_uses.items()] == [
+    ("lager_lesen", "reads"), ("termin_buchen", "acts")
+]
 """
 OWN_CHECKED = """
 assert plan.provenance.planner == "newest first"
@@ -102,6 +108,7 @@ def test_python_runs(tmp_path):
     with Loopback(["Done."]) as server:
         keyed = f"os.environ.update(ANTHROPIC_API_KEY={KEY!r}, ANTHROPIC_BASE_URL={server.url!r})\n"
         parts = [keyed + block if "anthropic.Anthropic(" in block else block for block in python]
+        parts = [HISTORY + part if "(history)  # now" in part else part for part in parts]
         parts = [GO_ON + part if "session.recover(" in part else part for part in parts]
         ours |= {"OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_AGENTS_DISABLE_TRACING": "1"}
         own = [LOADED, *blocks("python", OWN_PARTS.read_text("utf-8")), OWN_CHECKED]

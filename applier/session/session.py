@@ -356,10 +356,12 @@ class Session:
         """Plan by which the present list was made; None without one. A plan of another process lacks its messages."""
         return self._state.ledger.frame.plan
 
-    def child(self, task: str, window_tokens: int | None = None) -> Session:
-        """Return a session for a subagent with its own `task` and history, and the same store, preset and planner.
-        `window_tokens`: size of the subagent's context window; None takes the one of the settings. The child's id
-        is the id of this session and a random number, so no child continues a child of an earlier process."""
+    def child(
+        self, task: str, window_tokens: int | None = None, tools: Sequence[Mapping[str, Any]] | None = None
+    ) -> Session:
+        """Return a session for a subagent with its own `task`, `tools` and history, and the same store, preset and
+        planner. `window_tokens`: size of the subagent's context window; None takes the one of the settings. The child's
+        id is the id of this session and a random number, so no child continues a child of an earlier process."""
         with self._guard.exclusively() as state:
             child = Session(
                 task,
@@ -369,6 +371,7 @@ class Session:
                 planner=state.planning.planner,
                 model=state.pressure.call.model,
                 client=state.planning.client,
+                tools=tools,
                 window_tokens=window_tokens,
                 clock=state.setup.clock,
                 hooks=self._hooks,

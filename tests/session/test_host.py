@@ -407,9 +407,10 @@ def test_the_view_names_only_tools_that_the_agent_has(session_of):
     reading = {"name": "Read", "input_schema": {}}
     for tools, named in ((None, False), ([reading], False), ([reading, *AGENT_TOOLS], True)):
         session, history = session_of(window_tokens=60_000, tools=tools), make_session(30)
-        done = session.compact(history)
-        assert done.applied
-        assert ("restore_context" in str(done.messages)) is named
+        for agent in (session, session.child("look for the test", tools=tools)):
+            done = agent.compact(history)
+            assert done.applied
+            assert ("restore_context" in str(done.messages)) is named
 
 
 # Cache marks.
