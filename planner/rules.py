@@ -215,11 +215,6 @@ def _plain_lines(texts: Iterable[str]) -> str:
 
 
 _URL = lazy_pattern(r"https?://[^\s\"'<>`|\\^{}\[\]()]{4,300}")
-_IN_FILE = lazy_pattern(r":\d+:\d+$")
-"""End of an address in a browser's stack trace, with line and column: ``http://localhost:3000/app.js:30815:13``."""
-_BADGE = lazy_pattern(r"\bshields\.io/|/badges?[/.]|\.(?:png|jpe?g|gif|svg|webp|ico|css|js|woff2?)(?:\?|$)", re.I)
-"""Sign that an address is that of a badge, a picture or a file for a page's design, and no page to remember:
-``https://img.shields.io/``, ``/badge.svg``."""
 _REVIEW = lazy_pattern(
     r"https?://[^\s\"'<>`()\[\]]{4,200}/(?:pull|pulls|issues|merge_requests|-/merge_requests)/\d{1,9}"
 )
@@ -227,28 +222,26 @@ _REVIEW = lazy_pattern(
 
 
 def urls(evidence: Evidence) -> list[RecordLine]:
-    """Return the addresses of web pages that the user, the agent or the outcome of a call mentions, as statements with
-    the turns that mention them. Pull requests and issues come first, then the newest pages. Addresses of APIs, badges
-    and files of a page are left out."""
+    """Return the addresses of pull requests and issues, and then of web pages that the agent wrote, the newest first,
+    as statements with the turns that have them."""
     turns_of_urls: dict[str, list[str]] = {}
     for turn in evidence.turns.values():
         for url in turn.once(_urls):
             turns_of_urls.setdefault(url, []).append(turn.turn.id)
-    pages = [RecordLine(url, tuple(ids)) for url, ids in reversed(turns_of_urls.items()) if "//api." not in url]
+    pages = [RecordLine(url, tuple(ids)) for url, ids in reversed(turns_of_urls.items())]
     return sorted(pages, key=lambda page: _REVIEW.fullmatch(page.text) is None)
 
 
 def _urls(turn: TurnEvidence) -> tuple[str, ...]:
-    """Return the distinct addresses of web pages in `turn`, in order. A page of a pull request or issue counts as the
-    pull request or issue itself."""
+    """Return the distinct addresses of pull requests and issues in `turn`, and of the pages that the agent wrote there,
+    unless something failed in the turn: the page may be missing."""
     numbers = {number for outcome in turn.outcomes for number in outcome.lines}
-    searched = {
-        *turn.lines.of_sources("user", "agent", "planner"),
-        *(turn.lines[number - 1] for number in numbers),
-    }
-    matches = (url.rstrip(".,:;!?*") for line in sorted(searched) for url in _URL.findall(line.text))
-    pages = (url for url in matches if "#" not in url and not (_IN_FILE.search(url) or _BADGE.search(url)))
-    return tuple(dict.fromkeys(review[0] if (review := _REVIEW.match(url)) else url for url in pages))
+    written = [*turn.lines.of_sources("agent", "planner")]
+    shown = {*written, *turn.lines.of_sources("user"), *turn.lines.numbered(numbers)}
+    reviews = (match[0] for line in sorted(shown) for match in _REVIEW.finditer(line.text))
+    found = (url for line in written if not turn.decisive_lines for url in _URL.findall(line.text))
+    pages = (url.rstrip(".,:;!?*") for url in found if not _REVIEW.match(url))
+    return tuple(dict.fromkeys((*reviews, *pages)))
 
 
 def open_tasks(evidence: Evidence) -> list[RecordLine]:

@@ -134,9 +134,12 @@ def test_branch_commits_urls_and_open_items():
     assert lines(open_tasks(evidence)) == [("Open a PR (pending)", ("t4",))]
 
 
-def test_a_page_is_told_and_no_badge_nor_a_line_of_a_program():
-    session = Session("See https://host.example/a. [ok](https://img.shields.io/badge/built-1.svg)")
-    session.asks("It broke: http://localhost:3000/app.js:3081:13, https://host.example/a/ci.yml/badge.svg").says("Hm.")
+def test_pages_are_those_that_the_agent_wrote_and_that_did_not_fail():
+    session = Session("Do not use https://host.example/seller.")
+    session.calls(
+        "fetch", "See https://host.example/unread and https://host.example/x.svg", url="https://host.example/a"
+    )
+    session.calls("fetch", "404 not found", is_error=True, url="https://host.example/gone").says("Hm.")
     assert [line.text for line in urls(session.evidence)] == ["https://host.example/a"]
 
 
