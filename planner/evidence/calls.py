@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from planner.evidence.hosts import is_running, is_wrapping
+from planner.evidence.words import words_of
 from planner.reading.lazy import lazy_pattern
 from planner.reading.lines import Statement, line_count, numbers_of, text_width
 from planner.reading.messages import Block, History, Turn, parsed_result, result_text, result_texts, to_json
@@ -392,7 +393,8 @@ def _failure_in(call: Call, text: str, lines: Sequence[Statement]) -> Outcome | 
         words = users_words or [line for line in filled if is_refusal(line.text)][:1]
         return failed_outcome(words, words[:1], code, refused=is_refusal(filled[0].text))
     begins_as_error = bool(filled) and _ERROR.match(filled[0].text) and not (call.returns_data and _is_titled(text))
-    if code or reports_error(call, text) or (begins_as_error and call.kind != "ask" and not _still_runs(lines)):
+    is_words = begins_as_error and not isinstance(parsed_result(text), dict)  # in JSON, the value of ``error`` decides
+    if code or reports_error(call, text) or (is_words and call.kind != "ask" and not _still_runs(lines)):
         reasons = _reasons(filled)
         return failed_outcome(reasons, reasons[:1], code)
     return None
@@ -421,7 +423,7 @@ def _reasons(filled: Sequence[Statement]) -> Sequence[Statement]:
     of its result. `filled`: lines of the result that have text."""
     with_words = (line for line in filled if mentions_failure(line.text))
     if reasons := [*islice(with_words, REPORT_LINES)]:
-        return reasons
+        return sorted(reasons, key=lambda line: len(words_of(line.text)) < 2)  # a heading such as ``### Error`` last
     printed = [line for line in printed_lines(filled) if not line.lines[0].continues]
     return printed[:REPORT_LINES] or filled[:1]
 
@@ -504,7 +506,8 @@ def _has_error_field(result: Mapping[str, Any], depth: int = 0) -> bool:
         name = key.casefold().replace("_", "").replace("-", "")
         if name in _STATUS_KEYS and isinstance(value, int) and 400 <= value <= 599:
             return True
-        if name in _ERROR_KEYS and value and not isinstance(value, int | float):
+        filled = any(value.values()) if isinstance(value, dict) else value
+        if name in _ERROR_KEYS and filled and not isinstance(value, int | float):
             return True
         if (name in _SUCCESS_KEYS and value is False) or (name == "iserror" and value is True):
             return True

@@ -505,3 +505,17 @@ READ = {
 @pytest.mark.parametrize(("name", "arguments", "result", "status"), READ.values(), ids=READ)
 def test_what_a_call_reads_reports_no_failure_of_the_call(name, arguments, result, status):
     assert outcome_of(name, result, **arguments)[0] == status
+
+
+def test_a_heading_is_no_reason_of_a_failure_beside_its_text():
+    turn = turn_of("browser_click", "### Error\nError: Ref e7 not found on this page", ref="e7")
+    assert lines_of(turn, turn.decisive_lines) == ["Error: Ref e7 not found on this page"]
+    turn = turn_of("browser_click", "### Error", ref="e7")
+    assert lines_of(turn, turn.decisive_lines) == ["### Error"]
+
+
+@pytest.mark.parametrize("error", [{"code": 0, "message": ""}, {"code": None}, {}, "", False, None, []])
+def test_an_error_field_without_content_is_no_failure(error):
+    assert outcome_of("pay", json.dumps({"error": error, "receipt": "R-7004"}), id=7)[0] == "done"
+    assert outcome_of("pay", json.dumps({"error": {"code": 7}}), id=7)[0] == "failed"
+    assert outcome_of("Read", '{"error": "of a test"}', file_path="a.json")[0] == "done"
