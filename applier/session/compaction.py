@@ -169,7 +169,7 @@ def attempt(
             if not problem:
                 return replace(change, applied=True)
         state.setup.log(kind, problem, trigger=trigger, tier=name, **log_numbers)
-        if kind != "store_failed":  # a failure of the store is no reason to pause the tier
+        if state.setup.store.may_write:  # while nothing is written, no tier runs that would need a pause
             pause_tier(state, tier, forced, missing_tokens)
         return Compaction.nothing(state, name, problem)
 
@@ -214,7 +214,7 @@ def _apply(
     try:
         ledger.commit(frame, store, view)
     except StoreError as error:
-        store.failed_at = state.setup.clock()
+        store.note_failure(error)
         return "store_failed", f"the originals could not be stored: {error}"
     if store.opening != ledger.store_opening:
         return "store_failed", "the store was created again"

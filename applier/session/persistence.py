@@ -73,6 +73,12 @@ class SessionStore:
         """True unless the store failed within `REST_SECONDS`. Nothing is compacted while it is False."""
         return not within(REST_SECONDS, self.failed_at, self.clock())
 
+    def note_failure(self, error: Exception) -> None:
+        """Write nothing for `REST_SECONDS`, in all sessions, unless `error` is damage, as other conversations may be
+        sound."""
+        if not isinstance(error, StoreDamaged):
+            self.failed_at = self.clock()
+
     @property
     def exists(self) -> bool:
         """True if reading from the store creates no file. Raise a StoreError if its name is invalid."""

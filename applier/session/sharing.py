@@ -195,7 +195,8 @@ class Sharing:
                 self._load_newest(state)
                 store.failed_at = None if ledger.known_state.is_lost else store.failed_at
             except Exception as error:  # noqa: BLE001 - DESIGN rule 8: the host's agent never breaks
-                problem, store.failed_at = f"this process continues with its own state: {error}", state.setup.clock()
+                problem = f"this process continues with its own state: {error}"
+                store.note_failure(error)
             ledger.note_known_state(is_lost=bool(problem))
             state.setup.log.trouble("store_failed", problem)
             known = ledger.known_state

@@ -228,7 +228,7 @@ class State:
         try:
             ledger.commit(ledger.frame, setup.store, ledger.view)
         except StoreError as error:
-            setup.store.failed_at = setup.clock()
+            setup.store.note_failure(error)
             ledger.fall_back()
             if not setup.log.troubles.get("store_failed"):
                 setup.log("store_failed", f"only what is stored is left out: {error}")

@@ -195,6 +195,11 @@ def add_in_order(backend: Backend, candidates: Iterable[NewRecord]) -> list[str]
         if record.content not in known[record.place]:
             known[record.place].add(record.content)
             new.append(record)
+    return add_new(backend, new)
+
+
+def add_new(backend: Backend, new: Sequence[NewRecord]) -> list[str]:
+    """Store `new` records under new order numbers and return their keys."""
     first = int(next_order(backend, len(new))) if new else 0
     records = {f"{record.place}{order:012}": pack(record.content) for order, record in enumerate(new, first)}
     backend.add(records)

@@ -235,11 +235,14 @@ class Store:
         plain = redact([fact.model_dump(mode="json") for fact in facts], secrets)
         contents = {_without_time(fact): encode(fact, "fact") for fact in plain}
         with self.backend.transaction(write=True):
-            history, prefixes = self._with_prefixes(history_key)
-            known = {_without_time(json.loads(content)) for content in self._fact_contents(history, prefixes)}
+            history = find_history(self.backend, history_key)
+            known = set[str]()
+            with suppress(StoreDamaged):  # a damaged fact must not keep a conversation from being compacted
+                stored = self._fact_contents(*self._with_prefixes(history_key))
+                known.update(_without_time(json.loads(content)) for content in stored)
             place = f"fact/{history.groups[-1]}/{history.prefix}/"
-            unknown = (NewRecord(place, content) for fact, content in contents.items() if fact not in known)
-            new = records.add_in_order(self.backend, unknown)
+            unknown = [NewRecord(place, content) for fact, content in contents.items() if fact not in known]
+            new = records.add_new(self.backend, unknown)
             self.backend.add(marks_of_new_facts(new))
             is_due = index_is_due(self.backend)
         if is_due:

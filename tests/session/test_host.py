@@ -634,6 +634,23 @@ def busy_session(session_of, hold, inside):
     return session, history, busy
 
 
+def test_damage_to_one_conversation_pauses_no_other(tmp_path, clock):
+    """The sessions of a proxy share a store."""
+    store, history = SessionStore(tmp_path / "s.db"), make_session(60)
+    wishes = {"planner": "rules", "window_tokens": 40_000, "settings": load_settings(compact_at_ratio=0.4)}
+    ada, bob = (Session("x", store=store, clock=clock, session_id=name, **wishes) for name in ("ada", "bob"))
+    assert ada.compact(history[:40]).applied
+    assert ada.undo()
+    opened = store.use(lambda opened: opened)
+    with opened.backend.transaction(write=True):
+        (view,) = opened.backend.keys('state/"view:')
+        opened.backend.remove([view])
+        opened.backend.add({view: b"forged"})
+    assert "does not match its digest" in ada.compact(history[:40]).reason
+    assert len(bob.prepare(history)) < len(history)
+    store.close()
+
+
 def test_sessions_that_save_in_one_store_at_once_each_get_their_own_history(tmp_path):
     store, messages = SessionStore(tmp_path / "store.db"), make_session(20)[1:]
     store.folder = "/work"

@@ -98,6 +98,14 @@ def test_a_broken_chain_is_found_and_never_read_as_something_else(filled, prefix
         filled.load_history(HISTORY.digest)
 
 
+def test_a_damaged_fact_keeps_no_other_fact_from_being_stored(filled):
+    known = filled.facts(HISTORY.digest)[0]
+    rewrite(filled, "fact/", lambda key, _: (key, b"forged"))
+    filled.save_facts([known.model_copy(update={"content": "Node 20+"})], HISTORY.digest)
+    with filled.backend.transaction():
+        assert len(filled.backend.keys("fact/")) == 2
+
+
 def test_what_is_whole_comes_back_beside_what_is_damaged(filled):
     with filled.backend.transaction(write=True):
         damaged = [part_of(key, "message") for key in filled.backend.keys("node/") if part_of(key, "turn") == "5"]
