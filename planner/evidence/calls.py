@@ -43,13 +43,23 @@ PART_CHARACTERS = 60
 """Largest length of `Call.part`, the text on which part of its object a call reads."""
 _ASK = lazy_pattern(r"(?:^|_)ask|question|user_input|exit_?plan", re.I)
 """Names of tools that ask the user: ``AskUserQuestion``, ``ask_user``, ``ExitPlanMode``; not ``Task``."""
+
+
+def _word(verbs: str) -> str:
+    """Return a pattern for one of `verbs` as a whole word of a name: ``get`` in ``get_order`` and ``userGet``; not in
+    ``budget``, as ``cat`` in ``send_notification`` shows nothing."""
+    return rf"(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?i:{verbs})(?![a-z])"
+
+
 _KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
     (_ASK, "ask"),
-    (lazy_pattern(r"write|edit|create|patch|replace|insert|delete|update|apply", re.I), "write"),
-    (lazy_pattern(r"grep|search|find|query|rg", re.I), "search"),
-    (lazy_pattern(r"read|view|open|cat|show|fetch|get|list|ls|glob", re.I), "read"),
+    (lazy_pattern(_word("write|edit|create|patch|replace|insert|delete|update|apply")), "write"),
+    (lazy_pattern(_word("grep|search|find|query|rg")), "search"),
+    (lazy_pattern(_word("read|view|cat|show|fetch|get|list|ls|glob")), "read"),
 )
 """Patterns of verbs in tools' names, each with the kind of call that it shows; the first match counts."""
+_OPENS = lazy_pattern(_word("open"))
+"""Name of a tool that shows a file if an argument is an address: ``open``; a door or ticket has none."""
 _DECLARED: Mapping[str, CallKind] = {"reads": "read", "acts": "other"}
 """Kind of a tool's calls by the declared effect of the tool."""
 _SUBAGENT = lazy_pattern(r"^(?:Task(?:_?Output)?$|Agent|dispatch_agent|spawn_agent|subagent)", re.I)
@@ -246,8 +256,9 @@ def _is_range(value: object) -> bool:
 
 def read_call(name: str, arguments: Mapping[str, Any]) -> CallReading:
     """Find out from the tool's `name` and the arguments what kind of action a call is, and on which object."""
-    kind: CallKind = next((kind for pattern, kind in _KINDS if pattern.search(name)), "other")
-    return CallReading(kind, argument(arguments, _ADDRESSES))
+    path = argument(arguments, _ADDRESSES)
+    otherwise: CallKind = "read" if path and _OPENS.search(name) else "other"
+    return CallReading(next((kind for pattern, kind in _KINDS if pattern.search(name)), otherwise), path)
 
 
 def calls_of(

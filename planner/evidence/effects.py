@@ -16,7 +16,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from itertools import chain
 from typing import Any, Literal, NamedTuple, get_args
 
 from planner.evidence.calls import Call
@@ -84,37 +83,19 @@ class Effect:
 
 
 def effects(evidence: Evidence) -> list[Effect]:
-    """Return the changes that tool calls made in the outside world, in order, so that no agent repeats them. Calls of a
-    tool without declaration are left out if earlier actions of this tool contain all their names, but not their
-    arguments and receipt. Equal actions with equal receipts are one effect, in the place of the last one."""
-    names_by_tool: dict[str, set[str]] = {}
+    """Return the changes that tool calls made in the outside world, in order, so that no agent repeats them. Equal
+    actions with equal receipts are one effect, in the place of the last one."""
     shown: set[_JsonField] = set()  # fields in the results so far
     turns_of_effects: dict[tuple[str, str], tuple[str, ...]] = {}  # by action and receipt
     acting_calls = evidence.once(_acting)
     for turn, call, outcome in evidence.ended_calls():
         fields = _fields(call.text)
         is_acting = CallPlace(turn.turn.id, call.number) in acting_calls
-        if is_acting and outcome.status != "failed" and not outcome.refused:
-            names = turn.once(_names_of_acts)[call.number]
-            has_new_name = not names <= names_by_tool.setdefault(call.name, set())
-            names_by_tool[call.name] |= names
+        if is_acting and outcome.status not in ("failed", "unanswered") and not outcome.refused:
             effect = f"{call.name} {_listed(_arguments(call.input))}".strip(), _receipt(call, fields, shown)
-            earlier_turns = turns_of_effects.pop(effect, ())
-            if earlier_turns or has_new_name or call.use is not None:
-                turns_of_effects[effect] = (*earlier_turns, turn.turn.id)
+            turns_of_effects[effect] = (*turns_of_effects.pop(effect, ()), turn.turn.id)
         shown.update(fields)
     return [Effect(turn_ids, action, receipt) for (action, receipt), turn_ids in turns_of_effects.items()]
-
-
-def _names_of_acts(turn: TurnEvidence) -> dict[int, frozenset[str]]:
-    """Return by call number the names and figures in the arguments and the result of each call that could change the
-    outside world. A call without a new name is no new action."""
-    names: dict[int, frozenset[str]] = {}
-    for call in turn.calls:
-        if call.acts or call.may_act:
-            texts = call.text, json.dumps(call.input, ensure_ascii=False, default=str)
-            names[call.number] = frozenset(chain(*map(specifics_of, texts), *map(figures_of, texts)))
-    return names
 
 
 def _calls_that_act(turn: TurnEvidence) -> tuple[int, ...]:

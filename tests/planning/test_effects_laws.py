@@ -125,7 +125,7 @@ def test_each_receipt_is_listed_while_it_has_room(actions, record):
         assert (f"RC-{4000 + number}" in page) == (not failed)
 
 
-@given(st.lists(st.sampled_from(("K-17", "K-18")), min_size=1, max_size=24), st.booleans())
+@given(st.lists(st.sampled_from(("Ada", "Bo")), min_size=1, max_size=24), st.booleans())
 def test_equal_actions_are_one_statement_with_their_number_and_turns(payees, declared):
     messages = [{"role": "user", "content": "Pay for the lessons."}]
     for number, payee in enumerate(payees):
@@ -140,6 +140,41 @@ def test_equal_actions_are_one_statement_with_their_number_and_turns(payees, dec
         assert statement.text.startswith("transfer_money" if len(turn_ids) == 1 else times)
         assert statement.turns == tuple(turn_ids[-3:])
     assert check_brief(brief_text(record), evidence) == (brief_text(record), ())
+
+
+ACTS_WITHOUT_NEWS = [
+    ("close_garage", {}),
+    ("unlock_door", {"door": "front"}),
+    ("open_ticket", {"title": "Printer broken"}),
+    ("send_notification", {"to": "Ada"}),
+    ("reply_to_review", {"text": "thank you"}),
+    ("charge_card", {}),
+    ("wishlist_add", {"item": "kettle"}),
+]
+"""Actions without a name or figure; some tools' names contain a verb of reading within another word."""
+
+
+@given(st.lists(st.sampled_from(ACTS_WITHOUT_NEWS), min_size=1, max_size=8), st.sampled_from(("ok", '{"ok": true}')))
+def test_each_call_that_may_act_and_succeeded_is_an_effect(acts, receipt):
+    messages = [{"role": "user", "content": "Go on."}]
+    for number, (name, arguments) in enumerate(acts):
+        messages += called(number, name, arguments, receipt)
+    found = effects(analyze([*messages, {"role": "assistant", "content": "Done."}]).evidence)
+    turn_ids = sorted((turn_id for effect in found for turn_id in effect.turn_ids), key=lambda name: int(name[1:]))
+    assert turn_ids == [f"t{number}" for number in range(2, len(acts) + 2)]
+
+
+READINGS = {
+    "a file": ("open", {"path": "notes.txt"}),
+    "joined": ("getOrder", {"id": 7}),
+    "server": ("mcp__x__list", {}),
+}
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_a_verb_of_reading_as_a_word_of_the_name_shows_that_a_tool_reads(name):
+    messages = [{"role": "user", "content": "Go on."}, *called(1, *READINGS[name], "nothing new")]
+    assert effects(analyze([*messages, {"role": "assistant", "content": "So."}]).evidence) == []
 
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=12)
