@@ -129,15 +129,19 @@ def _acting(evidence: Evidence) -> frozenset[CallPlace]:
     with long results in which most values are known from the arguments or earlier results: many services answer an
     action with the whole record that it changed or created."""
     shown: set[_JsonField] = set()
-    texts: set[str] = set()
+    texts: set[str] = set()  # results since the last action, as an action may restore what was before
+    texts_of_tools: set[tuple[str, str]] = set()
     acting: set[CallPlace] = set()
     for turn, call, _ in evidence.ended_calls():
-        fields = _fields(call.text)
-        is_new_record = call.may_act and call.text.lstrip()[:1] == "{" and call.text not in texts
+        fields, of_tool = _fields(call.text), (call.name, call.text)
+        is_known = call.text in texts or of_tool in texts_of_tools
+        is_new_record = call.may_act and call.text.lstrip()[:1] == "{" and not is_known
         if call.number in turn.once(_calls_that_act) or (is_new_record and _restates(call, fields, shown)):
             acting.add(CallPlace(turn.turn.id, call.number))
+            texts.clear()
         shown.update(fields)
         texts.add(call.text)
+        texts_of_tools.add(of_tool)
     return frozenset(acting)
 
 

@@ -307,6 +307,18 @@ def test_of_equal_successes_the_next_one_ends_a_failed_action():
     assert retried(analyze(history_of(actions)).evidence) == {"t3": ("t5", 0)}
 
 
+def test_an_action_that_restores_a_record_is_listed():
+    before, after = ({**RECORD, "id": "u-501", "zip": number} for number in ("80280", "10001"))
+    messages = [
+        {"role": "user", "content": "Go on."},
+        *called(1, "get_user", {"id": "u-501"}, json.dumps(before)),
+        *called(2, "xq7", {"id": "u-501", "zip": "10001"}, json.dumps(after)),
+        *called(3, "xq7", {"id": "u-501", "zip": "80280"}, json.dumps(before)),
+        *called(4, "kunde_laden", {"id": "u-501"}, json.dumps(before)),
+    ]
+    assert [effect.turn_ids for effect in effects(analyze(messages).evidence)] == [("t3",), ("t4",)]
+
+
 OTHER_TRIES = {
     "another appointment": ({"id": "e109", "start": "10:00"}, {"id": "e105", "start": "10:00"}, False),
     "another time of it": ({"start": "10:00", "id": "e109"}, {"start": "14:30", "id": "e109"}, True),
