@@ -405,10 +405,21 @@ def _failure_in(call: Call, text: str, lines: Sequence[Statement]) -> Outcome | 
         return failed_outcome(words, words[:1], code, refused=is_refusal(filled[0].text))
     begins_as_error = bool(filled) and _ERROR.match(filled[0].text) and not (call.returns_data and _is_titled(text))
     is_words = begins_as_error and not isinstance(parsed_result(text), dict)  # in JSON, the value of ``error`` decides
-    if code or reports_error(call, text) or (is_words and call.kind != "ask" and not _still_runs(lines)):
+    is_sure = code or reports_error(call, text) or (is_words and call.kind != "ask" and not _still_runs(lines))
+    if is_sure or (call.may_act and _has_failed_status(text)):
         reasons = _reasons(filled)
-        return failed_outcome(reasons, reasons[:1], code)
+        return failed_outcome(reasons, reasons[:1], code, is_doubtful=not is_sure)
     return None
+
+
+def _has_failed_status(text: str) -> bool:
+    """Return True if `text` is a JSON object with the status ``error`` or ``failed``. The call may have failed; but the
+    status may also be that of an object that the call read."""
+    parsed = parsed_result(text)
+    statuses = (
+        (value for key, value in parsed.items() if key.casefold() == "status") if isinstance(parsed, dict) else ()
+    )
+    return any(isinstance(status, str) and _ERROR.fullmatch(status) for status in statuses)
 
 
 def _exit_code(call: Call, lines: Sequence[Statement]) -> int | None:

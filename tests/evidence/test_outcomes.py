@@ -519,3 +519,18 @@ def test_an_error_field_without_content_is_no_failure(error):
     assert outcome_of("pay", json.dumps({"error": error, "receipt": "R-7004"}), id=7)[0] == "done"
     assert outcome_of("pay", json.dumps({"error": {"code": 7}}), id=7)[0] == "failed"
     assert outcome_of("Read", '{"error": "of a test"}', file_path="a.json")[0] == "done"
+
+
+STATUSES = {
+    "an error": ("pay_invoice", {"status": "error", "message": "card declined"}, ("failed", True)),
+    "a failure": ("zahlen", {"Status": "failed", "id": "P-7001"}, ("failed", True)),
+    "what a call read": ("get_payment", {"status": "failed", "id": "P-7001"}, ("done", False)),
+    "another status": ("pay_invoice", {"status": "failed over to card 2"}, ("done", False)),
+    "a sure sign beside it": ("pay_invoice", {"status": "error", "error": "card declined"}, ("failed", False)),
+}
+
+
+@pytest.mark.parametrize(("name", "record", "ended"), STATUSES.values(), ids=STATUSES)
+def test_an_action_with_a_status_of_failure_may_have_failed(name, record, ended):
+    (outcome,) = turn_of(name, json.dumps(record), nr="P-7001").outcomes
+    assert (outcome.status, outcome.is_doubtful) == ended
