@@ -21,6 +21,7 @@ from types import MappingProxyType
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
+from planner.evidence.effects import CallPlace, worked_later
 from planner.evidence.hosts import without_boilerplate
 from planner.evidence.turns import WrittenEntry, call_head, shortened
 from planner.evidence.words import without_root
@@ -185,13 +186,21 @@ def _is_doubtful(turn: TurnEvidence) -> bool:
     return has_doubtful and not (agent_reports_it or turn.once(_failed_calls))
 
 
+def _worked_at(evidence: Evidence, turn: TurnEvidence) -> tuple[str, ...]:
+    """Return for each call of `turn` the id of the turn in which the same call succeeded after it had failed; empty
+    without one."""
+    later = evidence.once(worked_later)
+    return tuple(later.get(CallPlace(turn.turn.id, call.number), "") for call in turn.calls)
+
+
 def entry_text(evidence: Evidence, decision: TurnDecision, history: History) -> str:
     """Return the text that replaces one turn of `history` by `decision`; empty for a dropped turn. The text is cached
     as long as the decision, and what was read from the turn, are the same."""
     if decision.strategy == "drop":
         return ""
     turn = evidence.turns[decision.turn_id]
-    evidence_parts = turn.turn.digest, evidence.root, turn.answered_at, turn.decisive_lines, turn.outcomes
+    worked_at = _worked_at(evidence, turn)
+    evidence_parts = turn.turn.digest, evidence.root, turn.answered_at, turn.decisive_lines, turn.outcomes, worked_at
     basis = decision.strategy, decision.summary, decision.excerpts, decision.failed_approach, evidence_parts
     cached = evidence.entries.get(decision.turn_id)
     if cached is None or cached.basis != basis:
@@ -242,8 +251,9 @@ class _Entry:
 
     def call_line_with_outcome(self, call: Call, argument_line: Line | None = None, result: Sequence[Line] = ()) -> str:
         """Return one line for a call: ``> name arguments → outcome``, with ``✗`` in front if it failed and other calls
-        succeeded. `argument_line`: the line of its arguments to show; without it, a few words describe the call.
-        `result`: lines of its result that the entry shows below."""
+        succeeded, and with ``(worked at t33)`` if the same call succeeded later. `argument_line`: the line of its
+        arguments to show; without it, a few words describe the call. `result`: lines of its result that the entry shows
+        below."""
         root = self.evidence.root
         line = call_line(call, argument_line.text, root) if argument_line is not None else call.name
         if argument_line is None or line.strip() == call.name:  # all arguments have several lines
@@ -252,7 +262,9 @@ class _Entry:
             text = self.ended([argument_line], self.evidence.shown(line))
         outcome = self.evidence.shown(self.shown_outcome(call, result))
         mark = "✗ > " if call.number in self.failed_calls else "> "
-        return clean(f"{mark}{text} → {outcome}" if outcome else f"{mark}{text}")
+        worked_at = _worked_at(self.evidence, self.turn)[call.number]
+        remark = f" (worked at {worked_at})" if worked_at else ""
+        return clean(f"{mark}{text} → {outcome}{remark}" if outcome else f"{mark}{text}{remark}")
 
     def shown_outcome(self, call: Call, result: Sequence[Line]) -> str:
         """Return the outcome for the line about a call, shortened. It is empty if `result`, the lines that are shown

@@ -18,6 +18,7 @@ from planner.proposal import Proposal, TurnProposal
 from planner.rules import effects_records
 from planner.settings import ToolUse
 from tests.planning.planners import STRATEGIES
+from tests.viewed import said
 
 TOOLS = ("create_refund", "hotel_buchen", "发送邮件", "xq7")
 """Names in three languages, and one that says nothing."""
@@ -175,6 +176,25 @@ READINGS = {
 def test_a_verb_of_reading_as_a_word_of_the_name_shows_that_a_tool_reads(name):
     messages = [{"role": "user", "content": "Go on."}, *called(1, *READINGS[name], "nothing new")]
     assert effects(analyze([*messages, {"role": "assistant", "content": "So."}]).evidence) == []
+
+
+TRIES = st.lists(st.tuples(st.sampled_from(("get_camera", "close_window")), st.booleans()), min_size=1, max_size=12)
+
+
+@given(TRIES)
+def test_a_failure_shows_where_the_same_call_worked_later(tries):
+    messages = [{"role": "user", "content": "Look after the house."}, *look(99)]
+    for number, (name, failed) in enumerate(tries):
+        result = json.dumps({"error": f"clash {number}"} if failed else {"ok": True})
+        messages += [*called(number, name, {"room": "attic"}, result), *look(number)]
+    messages += [{"role": "assistant", "content": "So far."}, {"role": "user", "content": "Go on."}]
+    plan = plan_compaction(messages, "", planner="rules", target_ratio=0.05, now=0.0)
+    lines = said(preview(plan).messages).splitlines()
+    for number, (name, failed) in enumerate(tries):
+        later = (at for at in range(number + 1, len(tries)) if tries[at] == (name, False))
+        worked = [f"t{3 + 2 * at}" for at in later][:1]
+        shown = [re.findall(r"\(worked at (t\d+)\)", line) for line in lines if f'clash {number}"' in line]
+        assert shown == [worked] * failed
 
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=12)
