@@ -31,11 +31,9 @@ from planner.reading.lines import BlockText, Lines, Part, is_encoded, text_width
 
 WRITERS: Sequence[Part] = ("assistant", "call", "user")
 """Parts of a turn for which it is recorded that they contain a name, each by one bit of `Columns.writers`."""
-WORD, NUMBER, JOINED = 1, 2, 3
-"""Kinds of names in `Columns.kinds`: plain words, whole numbers, and names that may have several components, such as
-``src/a.py``. Other names have the kind 0."""
-NUMBER_DIGITS = 5
-"""Largest length of a number that is probably an amount or a count; longer ones are ids."""
+WORD, JOINED = 1, 2
+"""Kinds of names in `Columns.kinds`: plain words, and names that may have several components, such as ``src/a.py``.
+Other names, such as numbers, have the kind 0."""
 MOST_SEEN = 4_096
 """Largest number of lines whose names are remembered while turns are read; nine of ten repetitions are that near."""
 _BITS = {part: 1 << at for at, part in enumerate(WRITERS)}
@@ -115,7 +113,7 @@ class Columns(NamedTuple):
     writers: array[int]
     """Parts of turns that have contained the name: one bit for each of `WRITERS`."""
     kinds: array[int]
-    """Kind of the name: `WORD`, `NUMBER`, `JOINED`, or 0 for others."""
+    """Kind of the name: `WORD`, `JOINED`, or 0 for others."""
 
     def grown(self, kinds: array[int]) -> Columns:
         """Return a copy with new names of these `kinds`, not counted yet, at the end of each column."""
@@ -182,7 +180,7 @@ class Occurrences:
         numbers are no components, as `words_of` finds them anyway."""
         for name in compress(places, map(JOINED.__eq__, kinds)):
             in_places = [place for part in parts_of(name) if (place := places.get(part, -1)) >= 0]
-            found = [place for place in in_places if kinds[place] not in (WORD, NUMBER)]
+            found = [place for place in in_places if kinds[place] != WORD]
             if len(found) > 1 and max(found) >= first_new:
                 self.parts[found[0]] = array("I", found)
                 yield found[0]
@@ -240,9 +238,7 @@ def _read(turn: TurnEvidence, place_of: defaultdict[str, int], seen: dict[int, b
 
 def kind_of(name: str) -> int:
     """Return the kind of a name for `Columns.kinds`."""
-    if name.isdigit():
-        return NUMBER if len(name) <= NUMBER_DIGITS else 0
-    return WORD if is_word(name) else 0 if name.isidentifier() else JOINED
+    return WORD if is_word(name) else 0 if name.isidentifier() or name.isdigit() else JOINED
 
 
 def is_word(name: str) -> bool:
@@ -282,8 +278,6 @@ INFORMATIVE_CHARACTERS = 160
 WRITER_SCORES: Mapping[Part, float] = {"assistant": 0.73, "call": 1.39, "user": -1.16}
 """Additions to the score of a name that the agent's texts, its calls, or the user's messages contain. The score decides
 the likelihood that the agent uses the name again."""
-NUMBER_SCORE = -1.91
-"""Addition to the score of a name that is a number, ``4711``. The score decides how likely the agent uses it again."""
 
 _TURN_ID = lazy_pattern(r"\bt\d{1,7}\b")
 
@@ -382,7 +376,8 @@ def _bases(turn: TurnEvidence) -> Sequence[float]:
 def _likelihoods(names: Occurrences, all_lines: int) -> Iterator[float]:
     """Yield for each name the likelihood that the agent uses it again. `all_lines`: number of lines of the history. The
     coefficients are a logistic regression of "the agent itself writes this name later", fitted to public agent sessions
-    that were cut at 43 places. Boosted trees over 26 features, cross-validated by session, ranked no better."""
+    that were cut at 43 places. Boosted trees over 26 features, cross-validated by session, ranked no better. Two terms
+    are left out: a lower score for numbers, which cost answers in support and research, and one for the last turn."""
     characters, all_turns = names.characters, len(names.digests)
     logs = [log1p(number) for number in range(2 * all_turns + 1)]
     writers_score = [sum(WRITER_SCORES[part] for part in WRITERS if bits & _BITS[part]) for bits in range(8)]
@@ -398,8 +393,6 @@ def _likelihoods(names: Occurrences, all_lines: int) -> Iterator[float]:
             - 0.35 * log1p(distance / 2000)
             - 0.4 * logs[all_turns - last_written if last_written else 2 * all_turns]
             + writers_score[writers]
-            - 1.28 * (last_turn == all_turns)
-            + NUMBER_SCORE * (kind == NUMBER)
         )
         likelihood = 1 / (1 + exp(-score))
         # the more lines contain a plain word, the less it is worth

@@ -47,9 +47,9 @@ def test_what_the_agent_wrote_lately_is_likelier_to_be_named_again_than_what_onl
     call = {"type": "tool_use", "id": "a", "name": "Read", "input": {"path": "src/called_name.py"}}
     result = {"type": "tool_result", "tool_use_id": "a", "content": "import printed_name\n"}
     messages = [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
-    relevance = analyze([{"role": "user", "content": "Go on with 4711."}, *messages]).relevance
+    relevance = analyze([{"role": "user", "content": "Go on."}, *messages]).relevance
     weights = dict(zip(relevance.names, relevance.weights, strict=True))
-    assert weights["src/called_name.py"] > weights["printed_name"] > weights["4711"]
+    assert weights["src/called_name.py"] > weights["printed_name"]
 
 
 def test_the_answer_that_the_user_replies_to_counts_more_than_the_same_answer_before():
