@@ -136,11 +136,13 @@ def _parent(folder: str) -> str:
 def work_folder(turns: Sequence[TurnEvidence]) -> str:
     """Return the folder to which paths are shown relative, to save tokens; empty without one. It is the folder in which
     most calls run, or else the one that shortens the absolute paths most. There is none if edits mostly use relative
-    paths."""
+    paths, or if the agent neither names a file nor runs a command: then paths are only words of what it read."""
     folders = Counter(folder for turn in turns for call in turn.calls if (folder := folder_of(call)))
     folder, times = max(folders.items(), key=itemgetter(1), default=("", 0))
     if times >= LEAST_USES:
         return folder
+    if not any(call.path or call.kind == "run" for turn in turns for call in turn.calls):
+        return ""
     edited = Counter(is_absolute(path) for turn in turns for call in turn.calls for path in writes_of(call))
     if edited[False] >= max(LEAST_USES, edited[True]):
         return ""  # nothing shows to which folder the relative paths belong

@@ -538,6 +538,13 @@ def test_paths_on_cards_are_relative_to_the_root_of_the_repository_as_git_names_
     )
 
 
+def test_paths_in_what_an_agent_without_files_reads_have_no_root():
+    forms = "\n".join(f"Form {n}: /forms/{n:02d}.pdf, complaints" for n in range(40))
+    history = [{"role": "user", "content": "Which form?"}, *call(1, "lookup", {"topic": "complaints"}, forms)]
+    request = plan_request([*history, {"role": "assistant", "content": "The third."}])
+    assert request.evidence.shown("/forms/03.pdf") == "/forms/03.pdf"
+
+
 def test_a_folder_behind_one_in_brackets_is_no_root():
     reads = [
         call(20 + n, "Read", {"file_path": f"/srv/app/src/[locale]/(pages)/wallet/tests/part_{n}.tsx"}, "x")
