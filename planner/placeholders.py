@@ -305,7 +305,7 @@ class _Entry:
         arguments = [line for line in turn_lines.chosen(chosen, call.block) if not _HEADING.fullmatch(line.text)]
         chosen_result = turn_lines.chosen(chosen, call.result_block)
         result = self.with_flat_outcome(call, [line for line in chosen_result if line.number not in boilerplate])
-        if not (arguments or result or self.has_to_be_shown(chosen)):
+        if not (arguments or chosen_result or self.has_to_be_shown(chosen)):
             return
         first_number = turn_lines.of_block(call.block)[0].number
         argument_line = next((line for line in arguments[:1] if line.number == first_number), None)

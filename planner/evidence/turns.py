@@ -132,7 +132,8 @@ class TurnEvidence:
     """Numbers of the lines that show best why something failed; of an error that an earlier summary lists, also of its
     remedy. Compactions keep these lines."""
     boilerplate_lines: frozenset[int]
-    """Numbers of the lines with text that the agent's host program adds to every conversation."""
+    """Numbers of the lines with text that the agent's host program adds to every conversation, without those that show
+    best why something failed."""
     superseded_by: str = ""
     """Id of the later turn that repeats or replaces all content of this one; empty without one."""
     answered_at: str = ""
@@ -438,6 +439,7 @@ def _read_turn(
         result = statements_by_block.get(call.result_block, ()) if call.result_block is not None else ()
         outcomes.append(field.read_result(call, result, read_outcome(call, result)))
     listed = list(listed_failures(all_statements))
+    failures = chain.from_iterable(outcome.decisive for outcome in outcomes if not outcome.refused)
     line_tokens = array("I", bytes(4 * len(lines)))
     for line in read:
         line_tokens[line.number - 1] = counter.raw(line.text + "\n")
@@ -452,7 +454,7 @@ def _read_turn(
             [*[numbers_of(entry[:1]) for entry in listed], *[outcome.reasons for outcome in outcomes]]
         ),
         decisive_lines=_numbers([*map(numbers_of, listed), *[outcome.decisive for outcome in outcomes]]),
-        boilerplate_lines=boilerplate_of(read),
+        boilerplate_lines=boilerplate_of(read).difference(failures),
     )
 
 

@@ -279,6 +279,23 @@ def test_a_summary_that_invents_is_replaced_by_lines_of_the_turn():
     assert "invented_summary" in {finding.code for finding in found.plan.findings}
 
 
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        ("The tool use was rejected by the user", "refused by the user, not done"),
+        ("row 1 of the table\n[Request interrupted by user]", "[Request interrupted by user]"),
+    ],
+)
+def test_of_several_calls_the_one_that_the_user_stopped_shows_it(result, words):
+    (use, answer), (other_use, other_answer) = call(1, "Read", "rows", path="a"), call(2, "send_table", result, to="b")
+    together = [{**use, "content": use["content"] + other_use["content"]}]
+    together += [{**answer, "content": answer["content"] + other_answer["content"]}]
+    session = [*SESSION[:1], *together, *call(3, "Read", LISTING, path="c"), *SESSION[-2:]]
+    view = said(shown(dict.fromkeys(read_history(session).by_id, "drop"), session).messages)
+    assert "✗ > send_table b" in view
+    assert words in view
+
+
 def test_a_change_that_would_grow_the_list_is_not_made():
     tiny = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}, SESSION[-1]]
     found = shown({"t1": "reference", "t2": "drop", "t3": "keep"}, tiny)
