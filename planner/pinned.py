@@ -9,7 +9,7 @@ rank of a line.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from math import inf
@@ -211,8 +211,9 @@ def own_words(analysis: Analysis, most_tokens: float, whole: frozenset[str]) -> 
 
     Otherwise lines are chosen in this order while there is room: both ends of the user's last and first message; lines
     with binding words in English (never, must); whole messages, those with many names and figures for their size first,
-    as answers, consent and corrections are rather short; both ends of the other messages. A line that was typed twice
-    stays once, where it was typed last. The turns `whole` stay anyway and take none of the room.
+    as answers, consent and corrections are rather short; whole lines of the other messages, in the same order; both
+    ends of what remains. A line that was typed twice stays once, where it was typed last. The turns `whole` stay anyway
+    and take none of the room.
     """
     turns = analysis.evidence.turns
     room = raw_limit = most_tokens / analysis.counter.scale
@@ -225,13 +226,17 @@ def own_words(analysis: Analysis, most_tokens: float, whole: frozenset[str]) -> 
         words[turn.turn.id] = numbers
         room -= turn.tokens_of(numbers)
     fits = sum(raw_tokens.values()) <= raw_limit
-    all_numbers = {turn_id: frozenset(line.number for line in lines) for turn_id, lines in typed.items()}
+    all_numbers = {turn_id: _numbers(lines) for turn_id, lines in typed.items()}
     for turn_id, binding in ({} if fits else _binding(typed)).items():
         if turn_id not in whole:
             room = _grow(words, turns[turn_id], binding, room)
-    for turn in sorted(speaking, key=lambda turn: raw_tokens[turn.turn.id] ** 0.3 / (1 + _news(typed[turn.turn.id]))):
-        room = _grow(words, turn, all_numbers[turn.turn.id], room)
+    messages = [(turn, typed[turn.turn.id]) for turn in speaking]
+    for turn, lines in sorted(messages, key=_rank):
+        room = _grow(words, turn, _numbers(lines), room)
     incomplete = [turn for turn in speaking if words.get(turn.turn.id) != all_numbers[turn.turn.id]]
+    whole_lines = [(turn, line.lines) for turn in incomplete for line in statements(typed[turn.turn.id], inf)]
+    for turn, whole_line in sorted(whole_lines, key=_rank):
+        room = _grow(words, turn, _numbers(whole_line), room)
     for at, turn in enumerate(incomplete):
         room = _grow(words, turn, _ends(turn, typed[turn.turn.id], room / (len(incomplete) - at)), room)
     left_out = {turn_id: all_numbers[turn_id] - words.get(turn_id, frozenset()) for turn_id in raw_tokens}
@@ -248,6 +253,17 @@ def _typed_once(turns: dict[str, TurnEvidence]) -> dict[str, list[Line]]:
         typed[turn_id] = sorted(chain.from_iterable(lines for text, lines in whole.items() if text not in seen))
         seen.update(whole)
     return typed
+
+
+def _rank(spoken: tuple[TurnEvidence, Sequence[Line]]) -> float:
+    """Return the rank of some lines of a turn, lower for those that come first: they have many names and figures for
+    their size."""
+    turn, lines = spoken
+    return float(turn.tokens_of(line.number for line in lines) ** 0.3 / (1 + _news(lines)))
+
+
+def _numbers(lines: Iterable[Line]) -> frozenset[int]:
+    return frozenset(line.number for line in lines)
 
 
 def _news(lines: Sequence[Line]) -> int:
@@ -283,7 +299,7 @@ def _ends(turn: TurnEvidence, lines: Sequence[Line], most: float) -> frozenset[i
     """Return the numbers of those `lines` of a message that fit in `most` raw tokens. If not all fit, they are chosen
     in this order: the first and the last line, lines with binding words in English, lines from both ends inward."""
     if turn.tokens_of(line.number for line in lines) <= most:
-        return frozenset(line.number for line in lines)
+        return _numbers(lines)
     inward = chain.from_iterable(zip(lines, reversed(lines), strict=True))
     in_order = dict.fromkeys([*lines[:1], *lines[-1:], *binding_lines(lines), *inward])
     totals = accumulate(turn.line_tokens[line.number - 1] for line in in_order)

@@ -267,3 +267,16 @@ def test_a_long_last_message_comes_before_older_ones():
     messages = [part for at, words in enumerate(wishes) for part in ({"role": "user", "content": words}, *work(at))]
     text = said(preview(plan_compaction(messages, "", planner="rules", target_tokens=600, now=0.0)).messages)
     assert last in text
+
+
+def test_of_a_message_too_long_to_stay_the_lines_with_names_and_figures_come_first():
+    """Its first line is often a greeting, its last one a courtesy."""
+    wish = "Send the chair A-4711 to 12 Mill Lane on 3 June."
+    idle = [f"I think that we could perhaps talk about the colour of part {chr(97 + at)} one day." for at in range(40)]
+    long = "\n".join(["Thanks a lot for your last message.", *idle, wish, *idle[::-1], "Have a nice day!"])
+    asked = ["Read the parts.", long, "And now the other parts."]
+    messages = [part for at, words in enumerate(asked) for part in ({"role": "user", "content": words}, *work(at))]
+    text = said(
+        preview(plan_compaction([*messages, *work(3)], "", planner="rules", target_tokens=500, now=0.0)).messages
+    )
+    assert wish in text
