@@ -276,7 +276,6 @@ def test_of_a_message_too_long_to_stay_the_lines_with_names_and_figures_come_fir
     long = "\n".join(["Thanks a lot for your last message.", *idle, wish, *idle[::-1], "Have a nice day!"])
     asked = ["Read the parts.", long, "And now the other parts."]
     messages = [part for at, words in enumerate(asked) for part in ({"role": "user", "content": words}, *work(at))]
-    text = said(
-        preview(plan_compaction([*messages, *work(3)], "", planner="rules", target_tokens=500, now=0.0)).messages
-    )
-    assert wish in text
+    analysis = analyze([*messages, *work(3)])
+    words = pinned(analysis, 200_000, 500, "", "", "rules").user_words
+    assert wish in [analysis.evidence.turns[turn_id].lines.text(at) for turn_id in words for at in words[turn_id]]
