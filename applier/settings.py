@@ -41,6 +41,7 @@ __all__ = ["PROJECT_FILE", "SessionSettings", "load_settings"]
 
 PROJECT_FILE = "compactor.toml"
 PREFIX = "COMPACTOR_"
+_PLAN_PREFIX = f"{PREFIX}PLAN__"
 OTHER_VARIABLES = frozenset(f"{PREFIX}{name}" for name in ("STORE", "REDACT_ORIGINALS", "PROXY_TOKEN", "SESSION"))
 """Environment variables that begin with ``COMPACTOR_`` and are no settings of a session: the store, the proxy and
 `wrap` use them."""
@@ -159,7 +160,9 @@ def _check_variables(source: EnvSettingsSource) -> None:
     for variable, value in ((name.upper(), value) for name, value in source.env_vars.items()):
         name = variable.removeprefix(PREFIX).lower()
         if variable.startswith(PREFIX) and variable not in known:
-            raise SettingsError(f"environment variable {variable} sets nothing: {nearest(variable, known, PREFIX)}")
+            prefix = _PLAN_PREFIX if variable.startswith(_PLAN_PREFIX) else PREFIX
+            cure = nearest(variable, [name for name in known if name.startswith(prefix)], prefix)
+            raise SettingsError(f"environment variable {variable} sets nothing: {cure}")
         if variable in known and name in fields and source.field_is_complex(fields[name]):
             try:
                 json.loads(value or "")
@@ -218,11 +221,11 @@ def _check_project_names(table: Mapping[str, Any], path: Path) -> None:
     if names:
         name = min(names)
         variable = PREFIX + name.upper().replace(".", "__")
-        set_elsewhere = f"set {variable}, or pass it to the session"
-        cure = set_elsewhere if variable in _known_variables() else f"it may set {', '.join(sorted(PROJECT_NAMES))}"
-        raise SettingsError(
-            f"{path}: {name!r:.80} is not read from a project's file, which may be a stranger's: {cure}"
-        )
+        problem = f"sets nothing: {nearest(name, sorted(PROJECT_NAMES))}"
+        if variable in _known_variables():
+            cure = f"set {variable}, or pass it to the session"
+            problem = f"is not read from a project's file, which may be a stranger's: {cure}"
+        raise SettingsError(f"{path}: {name!r:.80} {problem}")
 
 
 def load_settings(**values: Any) -> SessionSettings:

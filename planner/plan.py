@@ -307,7 +307,7 @@ class CompactionPlan(BaseModel):
                 raise PlanRejected(f"{place}: no plan: expected what `compactor plan -o` writes", findings) from None
             more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
             raise PlanRejected(findings[0].problem + more, findings) from None
-        except (ValueError, RecursionError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             finding = Finding(code="invalid_plan", problem=f"{place}: expected a plan as JSON: {error}")
             raise PlanRejected(finding.problem, [finding]) from None
 

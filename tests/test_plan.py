@@ -71,7 +71,7 @@ def test_a_file_that_is_no_plan_is_refused_with_the_place(change, said):
     assert {finding.code for finding in error.value.findings} == {"invalid_plan"}
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", "null", '"plan"', b"\xff\xfe", "[" * 100_000])
+@pytest.mark.parametrize("text", ["", "[]", "{", "null", '"plan"', b"\xff\xfe", "[" * 100_000, None])
 def test_a_file_that_is_no_json_object_is_refused(text):
     with pytest.raises(PlanRejected, match=r"^my\.json: "):
         CompactionPlan.from_json(text, "my.json")

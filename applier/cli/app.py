@@ -54,6 +54,14 @@ class _Commands(click.Group):
         """Return the names of the commands in the order of the help."""
         return list(COMMANDS)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the names of the commands, each with its whole first sentence, which click would cut at the width."""
+        commands = ((name, self.get_command(ctx, name)) for name in COMMANDS)
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, command.get_short_help_str(limit=1_000)) for name, command in commands if command]
+            )
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Load the module of the command `cmd_name` and return the command; None if there is none of that name."""
         name = (COMMANDS | UNLISTED).get(cmd_name)

@@ -28,7 +28,7 @@ def read_file(path: Path, part: int | None = None) -> Transcript:
         read = read_transcript(path, part=part)
     except TranscriptError:
         if _is_plan(path):
-            cure = f"name PLAN before TRANSCRIPT, or show it with `compactor review {path}`"
+            cure = f"`compactor review {path}` shows it; if both are named, PLAN is before TRANSCRIPT"
             raise TranscriptError(f"{path}: holds a plan, expected a transcript: {cure}") from None
         raise
     for warning in read.warnings:

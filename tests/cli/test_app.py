@@ -205,7 +205,7 @@ def test_a_plan_and_a_transcript_in_the_wrong_order_are_named(compactor, transcr
     cure = f"{first} make one with `compactor plan {transcript} -o plan.json`"
     assert swapped.err == f"compactor: {transcript}: holds a transcript, expected a plan: {cure}\n"
     planned = compactor("plan", plan_file)
-    cure = f"{first} show it with `compactor review {plan_file}`"
+    cure = f"`compactor review {plan_file}` shows it; if both are named, PLAN is before TRANSCRIPT"
     assert planned.err == f"compactor: {plan_file}: holds a plan, expected a transcript: {cure}\n"
 
 
@@ -215,6 +215,15 @@ def test_an_unknown_variable_is_compared_without_its_prefix(compactor, transcrip
     monkeypatch.delenv("COMPACTOR_FOO")
     monkeypatch.setenv("COMPACTOR_WINDOW_TOKEN", "1")
     assert "did you mean COMPACTOR_WINDOW_TOKENS?" in compactor("plan", transcript).err
+    monkeypatch.delenv("COMPACTOR_WINDOW_TOKEN")
+    monkeypatch.setenv("COMPACTOR_PLAN__NOPE", "1")
+    assert "COMPACTOR_PLAN__NOPE sets nothing: there are COMPACTOR_PLAN__" in compactor("plan", transcript).err
+
+
+def test_the_list_of_commands_cuts_no_text(compactor):
+    listed = compactor("--help").out.partition("Commands:")[2]
+    assert "why and what to do." in " ".join(listed.split())
+    assert "..." not in listed
 
 
 @pytest.mark.parametrize(("name", "value"), [("WINDOW_TOKENS", "many"), ("PLAN__TARGET_RATIO", "7"), ("PLAN", "[]")])

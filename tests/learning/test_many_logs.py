@@ -30,6 +30,7 @@ def test_many_are_found_as_one_by_one(logs, folder):
 
 @pytest.mark.real
 def test_many_are_read_once_and_those_that_are_new(learn, logs, say):
+    assert learn("--dry-run").err.count("broken.jsonl") == 1
     ran = learn("--json", "--dry-run").json
     assert (ran["conversations"], ran["read_now"]) == (MANY + 2, MANY + 2)
     assert len(ran["lines"]) == MANY + 2

@@ -254,7 +254,8 @@ def _print(report: Mapping[str, Any]) -> None:
     for line in _report_lines(report) if "unread" in report else ():
         echo(line)
     failed = (unread for unread in report.get("unread", ()) if unread["bad"])
-    failures = [f"{unread['name']}: {shorten(unread['why'], SHOWN_CHARACTERS)}" for unread in failed]
+    reasons = ((unread["name"], unread["why"].removeprefix(f"{unread['name']}: ")) for unread in failed)
+    failures = [f"{name}: {shorten(why, SHOWN_CHARACTERS)}" for name, why in reasons]
     for problem in (*report.get("problems", ()), *failures):
         echo(f"compactor: {problem}", err=True)
 
