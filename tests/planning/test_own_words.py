@@ -269,11 +269,14 @@ def test_a_long_last_message_comes_before_older_ones():
     assert last in text
 
 
+COLOURS = [f"{first} and {second}" for first in ("red", "blue", "grey", "pink") for second in "abcdefghijklmnop"]
+
+
 def test_of_a_message_too_long_to_stay_the_lines_with_names_and_figures_come_first():
     """Its first line is often a greeting, its last one a courtesy."""
     wish = "Send the chair A-4711 to 12 Mill Lane on 3 June."
-    idle = [f"I think that we could perhaps talk about the colour of part {chr(97 + at)} one day." for at in range(40)]
-    long = "\n".join(["Thanks a lot for your last message.", *idle, wish, *idle[::-1], "Have a nice day!"])
+    idle = [f"I think that we could perhaps talk about the {colour} part one day." for colour in COLOURS]
+    long = "\n".join(["Thanks a lot for your last message.", *idle[:30], wish, *idle[30:], "Have a nice day!"])
     asked = ["Read the parts.", long, "And now the other parts."]
     messages = [part for at, words in enumerate(asked) for part in ({"role": "user", "content": words}, *work(at))]
     analysis = analyze([*messages, *work(3)])
