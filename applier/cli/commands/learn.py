@@ -84,7 +84,7 @@ def _from_log(path: Path, projects: Sequence[str]) -> FinishedConversation | Unr
         conversation = _conversation(name, history, end, partial(_load, path))
         return _if_elsewhere(path.name, transcript.working_folder or _shared_folder(history), projects) or conversation
     except (CompactorError, OSError) as error:
-        return Unread(path.name, str(error), bad=True)
+        return Unread(path.name, str(error).removeprefix(str(path)).lstrip(",: "), bad=True)
 
 
 def _load(path: Path) -> History:
@@ -254,8 +254,7 @@ def _print(report: Mapping[str, Any]) -> None:
     for line in _report_lines(report) if "unread" in report else ():
         echo(line)
     failed = (unread for unread in report.get("unread", ()) if unread["bad"])
-    reasons = ((unread["name"], unread["why"].removeprefix(f"{unread['name']}: ")) for unread in failed)
-    failures = [f"{name}: {shorten(why, SHOWN_CHARACTERS)}" for name, why in reasons]
+    failures = [f"{unread['name']}: {shorten(unread['why'], SHOWN_CHARACTERS)}" for unread in failed]
     for problem in (*report.get("problems", ()), *failures):
         echo(f"compactor: {problem}", err=True)
 
