@@ -152,6 +152,7 @@ FOLDERS = {
     "planner.programming": (
         "planner.reading",
         "planner.evidence.calls",
+        "planner.evidence.error_signs",
         "planner.evidence.hosts",
         "planner.evidence.turns",
         "planner.evidence.words",

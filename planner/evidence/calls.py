@@ -2,8 +2,8 @@
 
 The object of a call is what it reads or changes, such as a file. Whether a tool acts follows from the user's
 declaration, from the verb in its name, or from the kind of work that knows it. How a call ended is read by general
-signs: the error flag, an exit code, a status in JSON, a refusal by the user; with the lines that show why it failed. A
-kind of work (a `Field`, such as programming) may read more from the calls and results of its tools.
+signs: the error flag, an exit code, a refusal by the user, `planner.evidence.error_signs`; with the lines that show why
+it failed. A kind of work (a `Field`, such as programming) may read more from the calls and results of its tools.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from itertools import accumulate, islice, pairwise, takewhile
 from types import MappingProxyType
 from typing import Any, Literal
 
+from planner.evidence.error_signs import ErrorField, Sign, error_field, error_sign
 from planner.evidence.hosts import is_running, is_wrapping
 from planner.evidence.words import words_of
 from planner.reading.lazy import lazy_pattern
@@ -305,12 +306,6 @@ _REJECTED = lazy_pattern(
 )
 """Line by which a host program reports that the user refused a call: ``The tool use was rejected``; not ``when the user
 denied consent``."""
-_ERROR = lazy_pattern(
-    r"\W{0,8}(?:\w{0,40}error|failed|failure|traceback)\b(?!\W{0,4}\w{0,20}\W{0,4}(?:null|none|0)\b)", re.I
-)
-"""Beginning of a result that reports an error: ``Error: no such flight``, ``<tool_use_error>``; not ``Errors: 0``."""
-_TITLE = lazy_pattern(r"\W{0,8}\w{1,50} [^\W\d_]")
-"""Beginning of a line with two words: ``Error analysis``; not ``Error: no such page``, ``Error 404``."""
 _FAILURE_WORDS = lazy_pattern(
     r"error|fail|exception|not (?:found|defined|exist|enough|used|permitted|a)\b|no such|denied|refus|undefined|cannot"
     r"|can't|unable|could ?n[o'’]t|unknown(?<!-unknown)(?!-)|panic|invalid|expected|conflict|timed? ?out|want|mismatch"
@@ -318,9 +313,6 @@ _FAILURE_WORDS = lazy_pattern(
 )
 """English words of failure in lower case. Most uses only select lines in the result of a call that is known to have
 failed. Each word begins with a letter, as the search then takes a sixth of the time."""
-_STATUS_KEYS = frozenset({"status", "statuscode", "httpstatus", "code"})
-_ERROR_KEYS = frozenset({"error", "errors", "errormessage"})
-_SUCCESS_KEYS = frozenset({"success", "ok", "succeeded"})
 
 _HEADING = lazy_pattern(r"\s{0,3}(?:\d+\.|#+|\*\*)\s*\S")
 """Heading in an earlier summary: ``4. Errors``, ``## Errors``, ``**Errors**``."""
@@ -403,23 +395,13 @@ def _failure_in(call: Call, text: str, lines: Sequence[Statement]) -> Outcome | 
         users_words = [line for line in filled if line.lines[0].source == "user"][:REPORT_LINES]
         words = users_words or [line for line in filled if is_refusal(line.text)][:1]
         return failed_outcome(words, words[:1], code, refused=is_refusal(filled[0].text))
-    begins_as_error = bool(filled) and _ERROR.match(filled[0].text) and not (call.returns_data and _is_titled(text))
-    is_words = begins_as_error and not isinstance(parsed_result(text), dict)  # in JSON, the value of ``error`` decides
-    is_sure = code or reports_error(call, text) or (is_words and call.kind != "ask" and not _still_runs(lines))
-    if is_sure or (call.may_act and _has_failed_status(text)):
-        reasons = _reasons(filled)
-        return failed_outcome(reasons, reasons[:1], code, is_doubtful=not is_sure)
+    error = error_field_of(call, text)
+    begins_as_error = _begins_as_error(call, text, filled) and not _still_runs(lines)
+    is_sure = bool(code) or begins_as_error or bool(error and error.is_sure)
+    if is_sure or error:
+        reasons = _reasons(filled, error.name if error else "")
+        return failed_outcome(reasons, reasons[:1], code, is_doubtful=not (is_sure or call.is_error))
     return None
-
-
-def _has_failed_status(text: str) -> bool:
-    """Return True if `text` is a JSON object with the status ``error`` or ``failed``. The call may have failed; but the
-    status may also be that of an object that the call read."""
-    parsed = parsed_result(text)
-    statuses = (
-        (value for key, value in parsed.items() if key.casefold() == "status") if isinstance(parsed, dict) else ()
-    )
-    return any(isinstance(status, str) and _ERROR.fullmatch(status) for status in statuses)
 
 
 def _exit_code(call: Call, lines: Sequence[Statement]) -> int | None:
@@ -428,11 +410,16 @@ def _exit_code(call: Call, lines: Sequence[Statement]) -> int | None:
     return None if call.returns_data else exit_code(lines)
 
 
-def _is_titled(text: str) -> bool:
-    """Return True if a word of failure at the beginning of `text` is the first of a title, as in ``Error analysis``,
-    with a long text below it; not in ``Error: no such page``."""
-    is_long = text_width(text) > RECEIPT_WIDTH or text.strip().count("\n") >= RECEIPT_LINES
-    return is_long and _TITLE.match(text) is not None
+def _begins_as_error(call: Call, text: str, filled: Sequence[Statement]) -> bool:
+    """Return True if `text`, a text of the result of `call`, begins with a report of an error: ``Error: no such
+    flight``. In a file or a long answer, such words may be content. `filled`: the lines of `text` that are not empty.
+    """
+    if not filled or call.kind == "ask" or parsed_result(text) is not None:  # of JSON, the fields decide
+        return False
+    sign, is_short = error_sign(filled[0].text), sum(not line.lines[0].continues for line in filled) <= OUTCOME_LINES
+    if (call.path or call.command) and call.kind in ("read", "search"):
+        return sign is Sign.LABEL and is_short
+    return sign is Sign.LABEL or (sign is Sign.WORDS and (call.acts or is_short))
 
 
 def _still_runs(result: Sequence[Statement]) -> bool:
@@ -440,11 +427,13 @@ def _still_runs(result: Sequence[Statement]) -> bool:
     return any(is_running(line.text) for line in result[:HEAD_LINES])
 
 
-def _reasons(filled: Sequence[Statement]) -> Sequence[Statement]:
-    """Return the lines that show best why a call failed: the first ones with a word of failure, or else the first ones
-    of its result. `filled`: lines of the result that have text."""
-    with_words = (line for line in filled if mentions_failure(line.text))
-    if reasons := [*islice(with_words, REPORT_LINES)]:
+def _reasons(filled: Sequence[Statement], name: str = "") -> Sequence[Statement]:
+    """Return the lines that show best why a call failed: the one with the field `name`, which reports the error, and
+    the first ones with a word of failure; or else the first ones of its result. `filled`: lines of the result that have
+    text."""
+    naming = [line for line in filled if name and f'"{name}"' in line.text][:1]
+    with_words = (line for line in filled if line not in naming and mentions_failure(line.text))
+    if reasons := [*naming, *islice(with_words, REPORT_LINES - len(naming))]:
         return sorted(reasons, key=lambda line: len(words_of(line.text)) < 2)  # a heading such as ``### Error`` last
     printed = [line for line in printed_lines(filled) if not line.lines[0].continues]
     return printed[:REPORT_LINES] or filled[:1]
@@ -511,31 +500,14 @@ def _informative_lines(call: Call, filled: Sequence[Statement]) -> Sequence[Stat
     return (with_address or printed)[:1] if call.kind in ("write", "search", "ask") else ()
 
 
-def reports_error(call: Call, text: str) -> bool:
-    """Return True if `text`, a text of the result of `call`, is a JSON object with a field that reports an error. Such
-    a field is an HTTP status of 400 to 599, an ``error`` that is not empty, or a ``success`` that is false. The content
-    of a file and the output of a command may contain such fields without an error."""
+def error_field_of(call: Call, text: str) -> ErrorField | None:
+    """Return the field that reports an error if `text`, a text of the result of `call`, is a JSON object with one. The
+    content of a file and the output of a command may contain such fields without an error."""
     if call.kind in ("read", "run", "search") and (call.path or call.command):
-        return False
+        return None
     result = parsed_result(text)
-    return isinstance(result, dict) and _has_error_field(result)
-
-
-def _has_error_field(result: Mapping[str, Any], depth: int = 0) -> bool:
-    """Return True if a field of the JSON object `result` reports an error. If the object has a single field with
-    another object, that one is read, too, with the `depth` 1."""
-    for key, value in result.items():
-        name = key.casefold().replace("_", "").replace("-", "")
-        if name in _STATUS_KEYS and isinstance(value, int) and 400 <= value <= 599:
-            return True
-        filled = any(value.values()) if isinstance(value, dict) else value
-        if name in _ERROR_KEYS and filled and not isinstance(value, int | float):
-            return True
-        if (name in _SUCCESS_KEYS and value is False) or (name == "iserror" and value is True):
-            return True
-        if depth == 0 and len(result) == 1 and isinstance(value, dict) and _has_error_field(value, 1):
-            return True  # some services wrap the error in an object with one field: ``{"fehler": {"status": 409, …}}``
-    return False
+    asked = f"{call.name} {to_json(call.input)}"
+    return error_field(result, asked, may_act=call.may_act) if isinstance(result, dict) else None
 
 
 def listed_failures(statements: Sequence[Statement]) -> Iterator[list[Statement]]:

@@ -23,13 +23,14 @@ from planner.evidence.calls import (
     REPORT_LINES,
     Call,
     Outcome,
+    error_field_of,
     exit_code,
     failed_outcome,
     is_refusal,
     mentions_failure,
     printed_lines,
-    reports_error,
 )
+from planner.evidence.error_signs import Sign, error_sign
 from planner.evidence.hosts import running_id, without_boilerplate
 from planner.evidence.turns import EndedCall, Evidence, RecordLine, TurnEvidence, call_head, shortened
 from planner.programming.coding_tools import PREPARING, Command, commands_in, is_looking, last_run, without_paging
@@ -135,7 +136,8 @@ class _Result:
     def is_flagged(self, code: int | None) -> bool:
         """Return True if the call reports a failure outside of its printed text: by the error flag, by the exit code
         `code`, or by a status in JSON."""
-        return self.call.is_error or bool(code) or reports_error(self.call, self.call.text)
+        error = error_field_of(self.call, self.call.text)
+        return self.call.is_error or bool(code) or bool(error and error.is_sure)
 
     def shows_all(self) -> bool:
         """Return True if the exit code shows a failure of any command of the shell line, as in ``a && b``; not in
@@ -166,7 +168,7 @@ def read_run(call: Call, result: Sequence[Statement], outcome: Outcome) -> Outco
     if has_ended and _has_failed(judged, outcome, verdict):
         signs = counts if verdict == "failed" else ()
         report = _report(judged, signs)
-        doubtful = not _is_certain(judged, outcome, report, signs)
+        doubtful = outcome.is_doubtful or not _is_certain(judged, outcome, report, signs)
         failed = failed_outcome(report, _decisive(report), outcome.exit_code, counts=signs, is_doubtful=doubtful)
         return replace(failed, idle=_idle_lines(call, result, verdict, counts))
     if has_ended and verdict == "passed":
@@ -216,7 +218,9 @@ def _has_run_failed(result: _Result, code: int | None, verdict: Verdict | None) 
     hides_failure = any(command.before == "||" and command.words in (("true",), (":",)) for command in result.commands)
     if (code == 0 and not hides_failure) or (result.call.is_no_error and result.shows_all()):
         return False
-    return any(_is_sign(line.text) and line.text.strip() not in result.call.command for line in result.printed)
+    begins_as_error = any(error_sign(line.text) is Sign.LABEL for line in result.printed[:1])
+    signs = (line.text.strip() for line in result.printed if _is_sign(line.text))
+    return begins_as_error or any(sign not in result.call.command for sign in signs)
 
 
 def _reports_failure(text: str) -> bool:

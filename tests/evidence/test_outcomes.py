@@ -526,6 +526,8 @@ STATUSES = {
     "a failure": ("zahlen", {"Status": "failed", "id": "P-7001"}, ("failed", True)),
     "what a call read": ("get_payment", {"status": "failed", "id": "P-7001"}, ("done", False)),
     "another status": ("pay_invoice", {"status": "failed over to card 2"}, ("done", False)),
+    "a change": ("update_payment", {"status": "declined", "id": "P-7001"}, ("failed", True)),
+    "an answer": ("get_weather", {"status": "error", "message": "no such city"}, ("failed", True)),
     "a sure sign beside it": ("pay_invoice", {"status": "error", "error": "card declined"}, ("failed", False)),
 }
 
@@ -534,3 +536,89 @@ STATUSES = {
 def test_an_action_with_a_status_of_failure_may_have_failed(name, record, ended):
     (outcome,) = turn_of(name, json.dumps(record), nr="P-7001").outcomes
     assert (outcome.status, outcome.is_doubtful) == ended
+    (flagged,) = turn_of(name, json.dumps(record), is_error=True, nr="P-7001").outcomes
+    assert flagged.has_failed
+
+
+PAGE = "\n".join(f"Paragraph {at} about mistakes." for at in range(9))
+REPORTS = [
+    '{"status": "declined", "code": "05"}',
+    '{"state": "failed"}',
+    '{"outcome": "timed out"}',
+    '{"code": "NOT_FOUND"}',
+    '{"exception": "Timeout"}',
+    '{"error": true}',
+    '{"data": {"status": "rejected"}}',
+    "HTTP 500 Internal Server Error",
+    f"HTTP/1.1 403 Forbidden\nServer: x\n\n{PAGE}",
+    "500 Internal Server Error",
+    "Error: 0 rooms left",
+    "Error 409: conflict",
+    "Booking failed: no room",
+    f"Traceback (most recent call last):\n{PAGE}",
+    "{'error': 'no room'}",
+    "Fehler: keine Zimmer frei",
+    "Buchungsfehler 409: belegt",
+    "Fehler beim Buchen: belegt",
+    "Erreur : carte refusée",
+    "Error: saldo insuficiente",
+    "Erro: saldo insuficiente",
+    "Ошибка: недостаточно средств",
+    "Hata: yetersiz bakiye",
+    "خطأ: الرصيد غير كاف",
+    "त्रुटि: शेष राशि कम है",
+    "系统错误：余额不足",
+    "エラー: この時間帯は満席です。",
+    "오류: 잔액 부족",
+    "ข้อผิดพลาด: ยอดเงินไม่พอ",
+]
+
+
+@pytest.mark.parametrize("result", REPORTS)
+def test_an_action_that_reports_its_failure_failed_without_a_flag(result):
+    turn = turn_of("book_room", result, room="R-32")
+    assert turn.outcomes[0].status == "failed"
+    assert turn.outcome_of(turn.calls[0]) == " ".join(result.split("\n")[0].split())
+
+
+def test_the_field_that_reports_a_failure_is_shown_however_far_below_it_is():
+    record = {**{f"item_{at}": f"The guest wishes a quiet room {at}" for at in range(9)}, "status": "declined"}
+    turn = turn_of("book_room", json.dumps(record, indent=2), room="The guest wishes a quiet room" * 20)
+    assert '"status": "declined"' in turn.outcome_of(turn.calls[0])
+
+
+NO_REPORTS = {
+    "a count": [("book_room", text) for text in ("Failed login attempts: 0", "Failed attempts: 3", "エラー: 0件")],
+    "a denial": [
+        ("book_room", text)
+        for text in (
+            *('{"error": false}', '{"errors": [], "id": 7}', '{"error": "none"}', "Error: none", "Fehler: keine"),
+            *("Erreur : aucune", "Erro: nenhum", "Ошибка: нет", "Hata: yok", "خطأ: لا", "त्रुटि: नहीं", "没有错误：完成"),
+            *("エラー: なし", "오류: 없음", "ข้อผิดพลาด: ไม่มี", "Fehlerfrei gespeichert: ja"),
+        )
+    ],
+    "another word": [("book_room", text) for text in ("Terror: a film", "Ferro: 12 mg", '{"status": "cancelled"}')],
+    "what the call asks for": [
+        ("reject_offer", '{"id": 7, "status": "rejected"}'),
+        ("deny_request", '{"id": 7, "status": "DENIED"}'),
+    ],
+    "what a call read": [
+        ("get_payment", '{"id": 7, "status": "declined"}'),
+        ("web_fetch", f"Error handling in Go\n{PAGE}"),
+        ("web_fetch", f"404 Not Found\n{PAGE}"),
+        ("http_request", f"Error handling in Go\n{PAGE}"),
+        ("web_search", f"Erreur judiciaire : une affaire\n{PAGE}"),
+    ],
+}
+
+
+@pytest.mark.parametrize(("name", "result"), [row for rows in NO_REPORTS.values() for row in rows])
+def test_a_text_about_errors_is_no_failure(name, result):
+    assert outcome_of(name, result, id=7)[0] == "done"
+
+
+def test_a_log_that_was_read_is_no_failure():
+    log = f"ERROR: disk full\n{PAGE}"
+    assert outcome_of("Read", log, file_path="/var/app.log")[0] == "done"
+    assert outcome_of("Bash", log, command="cat app.log")[0] == "done"
+    assert outcome_of("Read", "Error: no such file", file_path="/var/app.log")[0] == "failed"

@@ -1,0 +1,157 @@
+"""Recognises the signs by which any tool reports an error: a field of a JSON object, or the first line of a text.
+
+Only forms count that a program uses for a report: a field with its value, a label with a colon, a status of HTTP.
+Sentences are not read: "Payment was declined" is no sign.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import IntEnum
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+from planner.reading.lazy import lazy_pattern
+
+HEAD_CHARACTERS = 80
+"""Number of first characters of a line in which the colon of a label is looked for."""
+
+_STATUS_KEYS = frozenset({"status", "statuscode", "httpstatus", "code"})
+"""Names of fields with a status of HTTP as a number."""
+_STATE_KEYS = _STATUS_KEYS | {"state", "result", "outcome"}
+"""Names of fields with a word about how the call ended."""
+_ERROR_KEYS = frozenset({"error", "errors", "errormessage", "exception", "failure"})
+_SUCCESS_KEYS = frozenset({"success", "ok", "succeeded"})
+_ERROR_STATES = frozenset({"error", "fail"})
+"""Words in a field of `_STATE_KEYS` by which any call reports its own failure."""
+_FAILED_STATES = frozenset(
+    (
+        *("failed", "failure", "declined", "denied", "rejected", "refused", "timeout", "timedout"),
+        *("notfound", "forbidden", "unauthorized", "permissiondenied"),
+    )
+)
+"""Words by which an action reports that it failed. Of a call that only reads, they are the state of what it read."""
+
+
+class _Language(NamedTuple):
+    """Words of one language, as patterns."""
+
+    error: str
+    """Word for an error, as it begins a label: ``Error``, ``Buchungsfehler``."""
+    nothing: str
+    """Words by which a label reports that there is no error: ``none``, ``keine``."""
+
+
+_LANGUAGES = (
+    _Language(
+        r"(?:\w{0,40}_)?(?:error|exception)\b|(?-i:\w{1,40}(?:Error|Exception))\b|(?:\w{1,20} ){0,3}failed\b|failure\b"
+        r"|traceback\b(?: \(most recent call last\))?",
+        "none|null|false",
+    ),
+    _Language(r"\w{0,40}fehler\b", "keine?r?|ohne"),
+    _Language(r"erreur\b", "aucune?|sans"),
+    _Language(r"erro\b", "ningun[oa]?|nenhum|sin|sem"),  # the word of Spanish is that of English
+    _Language(r"ошибка\b", "нет|без"),
+    _Language(r"hata\b", "yok"),
+    _Language("خطأ", "لا|بدون"),
+    _Language("त्रुटि", "नहीं|बिना"),
+    _Language(r"\w{0,40}(?:错误|錯誤)", "无|無|没有|沒有"),
+    _Language(r"\w{0,40}エラー", "なし|無し|ありません"),
+    _Language("오류|에러", "없음|없습니다"),
+    _Language("ข้อผิดพลาด", "ไม่มี"),
+)
+_WORD = lazy_pattern(rf"\W{{0,8}}(?:{'|'.join(language.error for language in _LANGUAGES)})", re.I)
+"""Word for an error at the beginning of a line: ``Error``, ``<tool_use_error``, ``ValueError``; not ``Errors``."""
+_NO_ERROR = lazy_pattern("|".join(language.nothing for language in _LANGUAGES[1:]), re.I)
+"""Words in a label that deny an error: ``Fehler: keine``; those of English are in no label."""
+_NOTHING = lazy_pattern(
+    rf"\W{{0,4}}(?:0\w{{0,3}}|{'|'.join(language.nothing for language in _LANGUAGES)})(?:\W*$|\s*[,;}}])", re.I
+)
+"""Value that denies an error: ``0``, ``none``, ``なし``; not ``no seats left``."""
+_COLON = lazy_pattern("[:：>]")
+_HTTP = lazy_pattern(r"\W{0,3}HTTP(?P<raw>/\d(?:\.\d)?)?(?: (?:error|status|code)){0,2}:? {0,2}[45]\d\d\b", re.I)
+"""Status of HTTP that reports an error: ``HTTP/1.1 403 Forbidden``, ``HTTP 500``."""
+_STATUS_LINES = frozenset(f"{status.value} {status.phrase.casefold()}" for status in HTTPStatus if status >= 400)
+"""Statuses of HTTP that report an error, with their phrases: ``500 internal server error``."""
+
+
+class Sign(IntEnum):
+    """How surely the first line of a text reports an error."""
+
+    NONE = 0
+    WORDS = 1
+    """Words that also begin a text about errors: ``Error handling``, ``404 Not Found``."""
+    LABEL = 2
+    """Label of a report: ``Error: no such flight``, ``エラー：満席``."""
+
+
+def error_sign(line: str) -> Sign:
+    """Return how surely `line`, the first line of a text, reports an error."""
+    if http := _HTTP.match(line):
+        return Sign.LABEL if http["raw"] else Sign.WORDS
+    colon = _COLON.search(line[:HEAD_CHARACTERS])
+    head, value = (line[: colon.start()], line[colon.end() :]) if colon else (line[:HEAD_CHARACTERS], "")
+    if " ".join(head.casefold().split()) in _STATUS_LINES:
+        return Sign.WORDS
+    word = _WORD.match(head)
+    if word is None or _NO_ERROR.search(head) or _NOTHING.match(value if colon else head[word.end() :]):
+        return Sign.NONE
+    if colon is None:
+        return Sign.WORDS if word[0].isascii() else Sign.NONE
+    if "fail" in word[0].casefold() and value.strip().isdigit():  # a count: ``Failed attempts: 3``
+        return Sign.NONE
+    return Sign.WORDS if any(map(str.isalpha, head[word.end() :])) else Sign.LABEL
+
+
+class ErrorField(NamedTuple):
+    """Field of a JSON object that reports an error."""
+
+    name: str
+    is_sure: bool
+    """False for a status in words, which may be that of an object that the call read."""
+
+
+def error_field(result: Mapping[str, Any], asked: str, *, may_act: bool, depth: int = 0) -> ErrorField | None:
+    """Return the field of the JSON object `result` that reports an error.
+
+    Such a field is a status of HTTP of 400 to 599, an ``error`` that is not empty, a ``success`` that is false, or else
+    a status in words such as ``declined``. `asked`: name and arguments of the call; a status that it asks for is no
+    error: ``reject_offer``. `may_act`: True if the call may be an action, so that a status may be that of its end. If
+    the object has a single field with another object, that one is read, too, with the `depth` 1.
+    """
+    doubtful = None
+    for key, value in result.items():
+        name = _plain(key)
+        is_http = name in _STATUS_KEYS and isinstance(value, int) and 400 <= value <= 599
+        is_no_success = (name in _SUCCESS_KEYS and value is False) or (name == "iserror" and value is True)
+        if is_http or is_no_success or (name in _ERROR_KEYS and _is_error(value)):
+            return ErrorField(key, is_sure=True)
+        if name in _STATE_KEYS and isinstance(value, str) and _is_failed_state(name, value, asked, may_act=may_act):
+            doubtful = doubtful or ErrorField(key, is_sure=False)
+        if depth == 0 and len(result) == 1 and isinstance(value, dict):
+            # some services wrap the error in an object with one field: ``{"fehler": {"status": 409, …}}``
+            return error_field(value, asked, may_act=may_act, depth=1)
+    return doubtful
+
+
+def _is_failed_state(name: str, value: str, asked: str, *, may_act: bool) -> bool:
+    """Return True if `value`, in a field `name` about how a call ended, reports a failure that was not asked for."""
+    word = _plain(value)
+    is_asked = word.removesuffix("ed") in _plain(asked).replace("y", "i")  # ``deny``, ``denied``
+    is_failed = (word in _ERROR_STATES and (may_act or name == "status")) or (word in _FAILED_STATES and may_act)
+    return is_failed and not is_asked
+
+
+def _is_error(value: object) -> bool:
+    """Return True if `value`, in a field for errors, reports one. A number may be a count."""
+    if isinstance(value, str):
+        return bool(value) and not _NOTHING.match(value)
+    if isinstance(value, dict):
+        return any(value.values())
+    return value is True or (bool(value) and not isinstance(value, int | float))
+
+
+def _plain(text: str) -> str:
+    """Return a name or status in small letters without separators: ``notfound`` for ``NOT_FOUND``."""
+    return "".join(filter(str.isalnum, text.casefold()))
