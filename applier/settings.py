@@ -221,7 +221,7 @@ def _check_project_names(table: Mapping[str, Any], path: Path) -> None:
     if names:
         name = min(names)
         variable = PREFIX + name.upper().replace(".", "__")
-        problem = f"sets nothing: {nearest(name, sorted(PROJECT_NAMES))}"
+        problem = f"sets nothing in a project's file: {nearest(name, sorted(PROJECT_NAMES))}"
         if variable in _known_variables():
             cure = f"set {variable}, or pass it to the session"
             problem = f"is not read from a project's file, which may be a stranger's: {cure}"

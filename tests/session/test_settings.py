@@ -51,7 +51,7 @@ def test_claude_auto_compact_is_honoured(monkeypatch, said, automatic):
     ("text", "names"),
     [
         ("window_tokens = 3\n", "setting window_tokens: .* 2000, found 3$"),
-        ("presett = 3\n", r"'presett' sets nothing: did you mean preset\?$"),
+        ("presett = 3\n", r"'presett' sets nothing in a project's file: did you mean preset\?$"),
         ("tool_uses = 3\n", "'tool_uses' is not read .* set COMPACTOR_TOOL_USES, "),
         ("[plan]\ntarget_ratio = 7\n", "setting plan.target_ratio: "),
         ("this is not toml", "cannot be read as TOML"),
