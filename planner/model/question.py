@@ -26,7 +26,7 @@ from planner.model.prompts import Prompts, one_line, safe_text
 from planner.plan import CompactionPlan
 from planner.programming.repository import has_uncommitted_changes
 from planner.proposal import PlanRequest, earlier_plan, read_and_new, written_brief
-from planner.reading.lines import join_lines, statements
+from planner.reading.lines import Part, join_lines, statements
 from planner.reading.secrets import NO_SECRETS, Secrets, redact
 from planner.reading.tokens import TokenCounter
 from planner.rules import rules_brief
@@ -56,11 +56,10 @@ BRIEF_OUTPUT_SHARE = 0.6
 LINE_TOKENS = 80
 """Tokens of one line of the brief (page of memory): 160 characters in English, 80 in Chinese. The model gets its limit
 also in lines, as it can count lines and imitate a length that it sees, but cannot count words."""
-DENSE_PROSE = 1.35
-"""Tokens of one character of a brief (page of memory), as a multiple of those of the conversation's prose: 1.25 to 1.45
-in 24 answers about twelve sessions in three languages."""
-LEAST_NOTE_TOKENS = 0.3
-"""Smallest number of tokens that one character of a brief (page of memory) is taken to have."""
+LEAST_NOTE_TOKENS = 0.5
+"""Smallest number of tokens that one character of a brief (page of memory) is taken to have: 0.47 to 0.56 in answers
+about six English sessions, as dense notes have many names and figures. In scripts with more tokens a character, notes
+and prose have about as many: 1.0 and 0.9 in Chinese, 1.3 and 1.4 in Japanese."""
 SAMPLE_LINES = 400
 """Number of lines of the conversation's prose on which the tokens of a character are measured."""
 ENTRIES_RATIO, TOKENS_AN_ENTRY = 0.004, 22
@@ -121,12 +120,14 @@ class QuestionBasis:
     def line_characters(self) -> int:
         """Number of characters that a line of the brief (page of memory) has in the language of the conversation, to
         the nearest ten, so that it takes `LINE_TOKENS`."""
-        spoken = (
-            line.text for turn in self.turns for part in ("user", "assistant") for line in turn.lines.of_part(part)
-        )
+        densest = max(self._tokens_a_character("assistant"), self._tokens_a_character("user"))
+        return round(LINE_TOKENS / max(LEAST_NOTE_TOKENS, densest) / 10) * 10
+
+    def _tokens_a_character(self, part: Part) -> float:
+        """Return the tokens of a character in the first lines of this `part` of the turns."""
+        spoken = (line.text for turn in self.turns for line in turn.lines.of_part(part))
         prose = "".join(islice(spoken, SAMPLE_LINES))
-        tokens_of_prose = self.request.counter.text(prose) / max(1, len(prose))
-        return round(LINE_TOKENS / max(LEAST_NOTE_TOKENS, DENSE_PROSE * tokens_of_prose) / 10) * 10
+        return self.request.counter.text(prose) / max(1, len(prose))
 
     @cached_property
     def statements_by_rules(self) -> Sequence[PageStatement]:
