@@ -115,11 +115,10 @@ def pinned(
     whole |= {leading_turn(analysis.history, {turn.turn.id for turn in live}, model)} - {""}
     memory = memory_room(target_tokens, analysis.evidence.live_tokens)
     limit = words_limit(memory, analysis.once(_outcome_tokens), beside_page=planner != "rules" and brief != "")
-    stays_whole = frozenset(whole.union(analysis.broken))
-    words = analysis.once(own_words, min(limit, (1 - LIVE_SHARE) * window_tokens), stays_whole | demoted)
+    words = analysis.once(own_words, min(limit, (1 - LIVE_SHARE) * window_tokens))
     return Pinned(
         analysis,
-        whole=stays_whole,
+        whole=frozenset(whole.union(analysis.broken)),
         demoted=analysis.once(_previews, demoted, window_tokens),
         user_words=words.lines,
         words_left_out=words.left_out,
@@ -206,19 +205,18 @@ def words_limit(memory_tokens: float, outcome_tokens: float, *, beside_page: boo
     return (PAGE_FACTOR if beside_page else 1.0) * max(share, LEAST_WORDS_TOKENS)
 
 
-def own_words(analysis: Analysis, most_tokens: float, whole: frozenset[str]) -> OwnWords:
+def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
     """Choose the lines that the user typed and that stay verbatim. If all fit in `most_tokens`, all stay.
 
     Otherwise lines are chosen in this order while there is room: both ends of the user's last and first message; lines
     with binding words in English (never, must); whole messages, those with many names and figures for their size first,
     as answers, consent and corrections are rather short; whole lines of the other messages, in the same order; both
-    ends of what remains. A line that was typed twice stays once, where it was typed last. The turns `whole` stay anyway
-    and take none of the room.
+    ends of what remains. A line that was typed twice stays once, where it was typed last.
     """
     turns = analysis.evidence.turns
     room = raw_limit = most_tokens / analysis.counter.scale
     typed = _typed_once(turns)
-    speaking = [turns[turn_id] for turn_id, lines in typed.items() if lines and turn_id not in whole]
+    speaking = [turns[turn_id] for turn_id, lines in typed.items() if lines and not turns[turn_id].turn.live]
     raw_tokens = {turn.turn.id: turn.tokens_of(line.number for line in typed[turn.turn.id]) for turn in speaking}
     words: dict[str, frozenset[int]] = {}
     for turn in (*speaking[:1], *speaking[1:][-1:]):
@@ -228,7 +226,7 @@ def own_words(analysis: Analysis, most_tokens: float, whole: frozenset[str]) -> 
     fits = sum(raw_tokens.values()) <= raw_limit
     all_numbers = {turn_id: _numbers(lines) for turn_id, lines in typed.items()}
     for turn_id, binding in ({} if fits else _binding(typed)).items():
-        if turn_id not in whole:
+        if not turns[turn_id].turn.live:
             room = _grow(words, turns[turn_id], binding, room)
     messages = [(turn, typed[turn.turn.id]) for turn in speaking]
     for turn, lines in sorted(messages, key=_rank):

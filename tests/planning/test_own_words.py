@@ -282,3 +282,22 @@ def test_of_a_message_too_long_to_stay_the_lines_with_names_and_figures_come_fir
     analysis = analyze([*messages, *work(3)])
     words = pinned(analysis, 200_000, 500, "", "", "rules").user_words
     assert wish in [analysis.evidence.turns[turn_id].lines.text(at) for turn_id in words for at in words[turn_id]]
+
+
+def test_words_stay_though_a_plan_drops_the_turn_that_would_lead_with_thinking():
+    wish = "Never touch the database schema."
+    messages = [{"role": "user", "content": wish}]
+    for at in range(8):
+        asked, read, _ = work(at)
+        if at == 5:
+            thinking = {"type": "thinking", "thinking": "So.", "signature": "sig"}
+            asked = {"role": "assistant", "content": [thinking, *asked["content"]]}
+            read = {"role": "user", "content": [*read["content"], {"type": "text", "text": wish}]}
+        messages += [asked, read]
+    settings = PlanSettings(target_model="claude-sonnet-4-5")
+    plan = plan_compaction(messages, "", planner="rules", target_ratio=0.9, settings=settings, now=0.0)
+    turns = [
+        decision.model_copy(update={"strategy": "drop" if decision.turn_id in ("t1", "t2", "t7") else "keep"})
+        for decision in plan.turns
+    ]
+    assert wish in said(preview(plan.model_copy(update={"turns": tuple(turns), "brief": ""})).messages)
