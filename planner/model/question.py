@@ -56,9 +56,9 @@ BRIEF_OUTPUT_SHARE = 0.6
 LINE_TOKENS = 80
 """Tokens of one line of the brief (page of memory): 160 characters in English, 80 in Chinese. The model gets its limit
 also in lines, as it can count lines and imitate a length that it sees, but cannot count words."""
-LEAST_NOTE_TOKENS = 0.5
-"""Smallest number of tokens that one character of a brief (page of memory) is taken to have: 0.47 to 0.56 in answers
-about six English sessions, as dense notes have many names and figures. In scripts with more tokens a character, notes
+LEAST_NOTE_TOKENS = 0.45
+"""Smallest number of tokens that one character of a brief (page of memory) is taken to have: 0.40 to 0.56 in answers
+about nine English sessions, as dense notes have many names and figures. In scripts with more tokens a character, notes
 and prose have about as many: 1.0 and 0.9 in Chinese, 1.3 and 1.4 in Japanese."""
 SAMPLE_LINES = 400
 """Number of lines of the conversation's prose on which the tokens of a character are measured."""
