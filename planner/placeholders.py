@@ -21,7 +21,7 @@ from types import MappingProxyType
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
-from planner.evidence.effects import CallPlace, worked_later
+from planner.evidence.effects import worked_later
 from planner.evidence.hosts import without_boilerplate
 from planner.evidence.turns import WrittenEntry, call_head, shortened
 from planner.evidence.words import without_root
@@ -186,21 +186,22 @@ def _is_doubtful(turn: TurnEvidence) -> bool:
     return has_doubtful and not (agent_reports_it or turn.once(_failed_calls))
 
 
-def _worked_at(evidence: Evidence, turn: TurnEvidence) -> tuple[str, ...]:
-    """Return for each call of `turn` the id of the turn in which the same call succeeded after it had failed; empty
-    without one."""
-    later = evidence.once(worked_later)
-    return tuple(later.get(CallPlace(turn.turn.id, call.number), "") for call in turn.calls)
-
-
 def entry_text(evidence: Evidence, decision: TurnDecision, history: History) -> str:
     """Return the text that replaces one turn of `history` by `decision`; empty for a dropped turn. The text is cached
     as long as the decision, and what was read from the turn, are the same."""
     if decision.strategy == "drop":
         return ""
     turn = evidence.turns[decision.turn_id]
-    worked_at = _worked_at(evidence, turn)
-    evidence_parts = turn.turn.digest, evidence.root, turn.answered_at, turn.decisive_lines, turn.outcomes, worked_at
+    worked_at = evidence.once(worked_later).get(decision.turn_id)
+    evidence_parts = (
+        turn.turn.digest,
+        evidence.root,
+        turn.answered_at,
+        turn.choice,
+        turn.decisive_lines,
+        turn.outcomes,
+        worked_at,
+    )
     basis = decision.strategy, decision.summary, decision.excerpts, decision.failed_approach, evidence_parts
     cached = evidence.entries.get(decision.turn_id)
     if cached is None or cached.basis != basis:
@@ -262,7 +263,7 @@ class _Entry:
             text = self.ended([argument_line], self.evidence.shown(line))
         outcome = self.evidence.shown(self.shown_outcome(call, result))
         mark = "✗ > " if call.number in self.failed_calls else "> "
-        worked_at = _worked_at(self.evidence, self.turn)[call.number]
+        worked_at = self.evidence.once(worked_later).get(self.turn.turn.id, {}).get(call.number, "")
         remark = f" (worked at {worked_at})" if worked_at else ""
         return clean(f"{mark}{text} → {outcome}{remark}" if outcome else f"{mark}{text}{remark}")
 

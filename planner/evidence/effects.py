@@ -124,18 +124,19 @@ def retried(evidence: Evidence) -> dict[str, CallPlace]:
     return success_of_turn
 
 
-def worked_later(evidence: Evidence) -> dict[CallPlace, str]:
-    """Return for each call that failed the id of the next turn in which the same call succeeded, so that nobody takes
-    the failure for the present state. Commands are left out, as their field reports on them."""
+def worked_later(evidence: Evidence) -> dict[str, dict[int, str]]:
+    """Return by turn id, and by the number of each call that failed there, the id of the next turn in which the same
+    call succeeded, so that nobody takes the failure for the present state. Commands are left out, as their field
+    reports on them."""
     turn_of_success: dict[bytes, str] = {}  # by the call's identity
-    later: dict[CallPlace, str] = {}
+    later: dict[str, dict[int, str]] = {}
     for turn, call, outcome in reversed(evidence.ended_calls()):
         if call.kind == "run":
             continue
         if outcome.status in ("done", "passed"):
             turn_of_success[call.identity] = turn.turn.id
         elif outcome.has_failed and not outcome.refused and call.identity in turn_of_success:
-            later[CallPlace(turn.turn.id, call.number)] = turn_of_success[call.identity]
+            later.setdefault(turn.turn.id, {})[call.number] = turn_of_success[call.identity]
     return later
 
 
