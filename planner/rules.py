@@ -185,8 +185,10 @@ def _pending(evidence: Evidence) -> list[PageStatement]:
 
 def latest_request(evidence: Evidence) -> RecordLine | None:
     """Return a statement with the last words that the user typed, and with the option or question of the agent that
-    they answer, if any. None if there are no words."""
+    they answer, if any. None if there are no words, or if they are unanswered and so stay whole."""
     for turn in reversed(evidence.turns.values()):
+        if turn.turn.live and turn.user_lines:
+            return None
         if turn.choice is not None:
             return _chosen(turn, turn.choice)
         if words := _last_typed(turn):

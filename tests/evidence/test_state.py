@@ -609,3 +609,9 @@ def test_a_request_is_answered_where_words_that_ask_nothing_end_the_work_on_it(e
     session.asks("[Request interrupted by user]\nNext." if session.stopped else "Next.")
     asking = [turn for turn in session.evidence.turns.values() if turn.turn.kind == "user"]
     assert [bool(turn.answered_at) for turn in asking] == [False, *(end == "answered" for end in ends), False]
+
+
+def test_unanswered_words_are_no_statement_as_they_stay_whole():
+    session = Session("Fix it.").says("Done.").asks("Now the docs.")
+    assert latest_request(session.evidence) is None
+    assert latest_request(session.calls("Read", "text", file_path="/w/a.md").says("Hm.").evidence).turn_ids == ("t3",)
