@@ -164,8 +164,10 @@ def check_view(drawn, shown):
 def is_pasted_end(text, messages):
     """True if it is what shows of a last text or result: ends of its lines, if they fit, and where it is whole."""
     named = LEFT_OUT.search(text)
-    lines = [line.rstrip("…") for line in text[: named.start()].split("\n") if line] if named else []
-    known = any(lines[0][:SHOWN_START] in own for message in messages for own in texts_of(message)) if lines else True
+    shown = text[: named.start()].replace("‹", "<") if named else ""  # a tag of the product's own is written otherwise
+    lines = [line.rstrip("…") for line in shown.split("\n") if line]
+    texts = [own.replace("‹", "<") for message in messages for own in texts_of(message)]
+    known = any(lines[0][:SHOWN_START] in own for own in texts) if lines else True
     return named is not None and known
 
 
