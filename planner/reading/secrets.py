@@ -225,10 +225,10 @@ RULES_BY_WORD = {
 MARK = "[secret]"
 """Text that replaces a secret."""
 
-_RUN = lazy_pattern(r"[\w.~/+-]{17}")
+_RUN = lazy_pattern(r"[\w.~/+-]{17}", re.ASCII)
 """Run of characters as long as the shortest token that is recognised by its random part. Lines without such a run need
 no search for tokens."""
-_LONG = lazy_pattern(r"(?<![A-Za-z0-9_])(?:(?<=\\)[nrt])?([A-Za-z0-9][\w.~-]{17,})")
+_LONG = lazy_pattern(r"(?<![A-Za-z0-9_])(?:(?<=\\)[nrt])?([A-Za-z0-9][\w.~-]{17,})", re.ASCII)
 """Word, the group, that is long enough for a token with its prefix. The ``n`` of an escape ``\\n`` before it is no part
 of it."""
 _PARTS = lazy_pattern(r"[_.~-]+")

@@ -88,6 +88,8 @@ def test_a_secret_is_known_by_what_stands_before_it(text, clean):
         "http://localhost:3000/a@b https://user@host/x git@github.com:a/b.git",
         "sk-estimator-doc-link-is-a-css-class task-ant-hill",
         "src/token_store.ts:212 AKIA eyJ.eyJ",
+        "2.不同时段外卖消费的品类构成存在一定的差异 2023年全国餐饮外卖市场规模与用户需求分析报告第4版",
+        "第3四半期の売上高は前年同期比で12パーセント増加しました",
     ],
 )
 def test_code_names_and_placeholders_stay(text):
