@@ -25,7 +25,8 @@ from planner.plan import CompactionPlan, ExtractedFact, Finding, Layout, Provena
 from planner.proposal import Proposal, TurnProposal, proposed
 from planner.reading.lines import join_lines
 from planner.reading.secrets import MARK, redact
-from planner.selection import KEPT, opening_lines, settled_records
+from planner.rules import effects_records
+from planner.selection import KEPT, RECORD_FORMS, opening_lines
 
 NAMED_TURNS = 5
 """Largest number of turns that a finding names."""
@@ -64,7 +65,7 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
     removed = {turn_id for turn_id, decision in decisions.items() if decision.strategy != "keep"}
     records = [
         [statement for statement in record if not removed.isdisjoint(statement.turns)]
-        for record in settled_records(analysis.evidence)
+        for record in effects_records(analysis.evidence, RECORD_FORMS)
     ]
     written = brief
     brief, layout = _with_effects(analysis, brief, layout, records, min(plan.target_tokens, most_tokens), lay_out_with)

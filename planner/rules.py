@@ -165,10 +165,14 @@ def rules_brief(evidence: Evidence) -> str:
 def effects_records(evidence: Evidence, shares: Iterable[float] = (1.0,)) -> list[list[PageStatement]]:
     """Return the statements on pending calls, and then on effects (changes of the outside world), the newest first, in
     several forms, so that the longest one that fits can be chosen: for each of `shares`, the text of each effect is cut
-    to that share of its greatest length."""
-    newest_effects = evidence.once(effects)[::-1]
+    to that share of its greatest length. Effects of unanswered turns are left out, as these turns stay whole."""
+    newest_effects = [effect for effect in evidence.once(effects)[::-1] if not _is_live(evidence, effect)]
     pending = evidence.once(_pending)
     return [[*pending, *(_effect_statement(effect, share) for effect in newest_effects)] for share in shares]
+
+
+def _is_live(evidence: Evidence, effect: Effect) -> bool:
+    return all(evidence.turns[turn_id].turn.live for turn_id in effect.turn_ids)
 
 
 def _effect_statement(effect: Effect, share: float) -> PageStatement:

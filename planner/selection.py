@@ -16,7 +16,7 @@ from itertools import accumulate, takewhile
 from typing import Any, NamedTuple
 
 from planner.brief import PageStatement, brief_text, fit_brief, read_brief, with_record
-from planner.evidence import Evidence, TurnEvidence
+from planner.evidence import TurnEvidence
 from planner.layout import introduction_text, note_parts
 from planner.pinned import memory_room, pinned
 from planner.placeholders import (
@@ -144,7 +144,7 @@ def recorded_turns(request: PlanRequest, least_tokens: float) -> list[str]:
     """Return the ids of the turns whose effects on the outside world are listed in any case, the newest first: there is
     room for them even if a model's page of memory fills its limit."""
     room = (1 - BRIEF_SHARE) * _brief_room(request, least_tokens) / request.counter.scale
-    shortest = settled_records(request.evidence)[-1]
+    shortest = effects_records(request.evidence, RECORD_FORMS)[-1]
     costs = list(accumulate(request.counter.raw(statement.line + "\n") for statement in shortest))
     fitting = shortest[: bisect_right(costs, room)]
     return [statement.turns[-1] for statement in fitting if statement.heading == "EFFECTS"]
@@ -208,20 +208,12 @@ def _is_by_model(proposal: Proposal) -> bool:
 def _brief_with_record(request: PlanRequest, proposal: Proposal, room: float) -> str:
     """Return the page of memory of `proposal` with the list of effects on the outside world. `room`: raw tokens for the
     page and filling lines."""
-    counter, records = request.counter, settled_records(request.evidence)
+    counter, records = request.counter, effects_records(request.evidence, RECORD_FORMS)
     brief = brief_text(statement for statement in read_brief(proposal.brief) if statement not in records[0])
     limit = max(RECORD_SHARE * room, min(LEAST_RECORD_SHARE * request.target_tokens / counter.scale, room))
     if _is_by_model(proposal):  # a model was asked to leave room for the record: its whole brief stays
         limit = max(min(limit, room - counter.raw(brief)), (1 - BRIEF_SHARE) * room)
     return with_record(brief, records, counter, limit)
-
-
-def settled_records(evidence: Evidence) -> list[list[PageStatement]]:
-    """Return the list of effects on the outside world in ever shorter forms, without those of unanswered turns."""
-    records = effects_records(evidence, RECORD_FORMS)
-    return [
-        [statement for statement in record if not evidence.turns[statement.turns[0]].turn.live] for record in records
-    ]
 
 
 @dataclass

@@ -143,6 +143,17 @@ def test_equal_actions_are_one_statement_with_their_number_and_turns(payees, dec
     assert check_brief(brief_text(record), evidence) == (brief_text(record), ())
 
 
+@given(st.integers(1, 6), st.sampled_from((0.05, 0.25, 0.9)))
+def test_the_page_lists_no_effect_of_a_call_that_is_not_answered_yet(count, ratio):
+    messages = [{"role": "user", "content": "Book the rooms."}]
+    for number in range(count):
+        messages += [*called(number, "book_room", {"room": f"R-{number}"}, f"RC-{4000 + number}"), *look(number)]
+    messages += called(99, "book_room", {"room": "R-99"}, "RC-4099")
+    plan = plan_compaction(messages, "", planner="rules", target_ratio=ratio, now=0.0)
+    assert "RC-4099" not in plan.brief
+    assert "RC-4099" in said(preview(plan).messages)
+
+
 ACTS_WITHOUT_NEWS = [
     ("close_garage", {}),
     ("unlock_door", {"door": "front"}),
