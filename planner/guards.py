@@ -26,7 +26,7 @@ from planner.proposal import Proposal, TurnProposal, proposed
 from planner.reading.lines import join_lines
 from planner.reading.secrets import MARK, redact
 from planner.rules import effects_records
-from planner.selection import KEPT, RECORD_FORMS, opening_lines
+from planner.selection import KEPT, opening_lines
 
 NAMED_TURNS = 5
 """Largest number of turns that a finding names."""
@@ -65,15 +65,12 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
     removed = {turn_id for turn_id, decision in decisions.items() if decision.strategy != "keep"}
     records = [
         [statement for statement in record if not removed.isdisjoint(statement.turns)]
-        for record in effects_records(analysis.evidence, RECORD_FORMS)
+        for record in analysis.evidence.once(effects_records)
     ]
     written = brief
     brief, layout = _with_effects(analysis, brief, layout, records, min(plan.target_tokens, most_tokens), lay_out_with)
     findings += _effects_findings(written, brief, records[0])
-    if lost := [*_turns_without_words(pinned_parts, decisions)][::-1]:
-        named = ", ".join(lost[:NAMED_TURNS]) + (f" and {len(lost) - NAMED_TURNS} more" * (len(lost) > NAMED_TURNS))
-        problem = f"no room for all words that the user typed in {named}"
-        findings.append(Finding(code="user_words_cut", problem=problem, repair="stored, each under its turn"))
+    findings += _words_findings(pinned_parts, decisions)
     if decisions is not sound:
         too_little = Finding(code="would_grow", problem="the view would be no smaller", repair="all kept")
         if least_savings:
@@ -89,6 +86,15 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
         "findings": (*plan.findings, *(finding for finding in findings if finding not in earlier_findings)),
     }
     return plan.model_copy(update=update).bind(analysis, layout)
+
+
+def _words_findings(pins: Pinned, decisions: Mapping[str, TurnDecision]) -> Iterator[Finding]:
+    """Yield a remark that names the turns where `decisions` do not keep all words that the user typed, if any."""
+    lost = [*_turns_without_words(pins, decisions)][::-1]
+    if lost:
+        named = ", ".join(lost[:NAMED_TURNS]) + (f" and {len(lost) - NAMED_TURNS} more" * (len(lost) > NAMED_TURNS))
+        problem = f"no room for all words that the user typed in {named}"
+        yield Finding(code="user_words_cut", problem=problem, repair="stored, each under its turn")
 
 
 def _turns_without_words(pins: Pinned, decisions: Mapping[str, TurnDecision]) -> Iterator[str]:

@@ -24,6 +24,8 @@ CITED_TURNS = 3
 """Largest number of turns that a statement on the page of memory cites; of more turns the last ones are cited."""
 MOST_PAGES = 8
 """Largest number of addresses of web pages on the page of memory."""
+RECORD_FORMS = (1.0, 0.5, 0.25)
+"""Lengths of the texts in the list of effects, as shares of the longest one. They are tried in order until all fit."""
 WORDS_CHARACTERS = 80
 """Largest length of words of the user that a statement on the page of memory quotes."""
 LEFT_TURNS = 10
@@ -157,18 +159,17 @@ def rules_brief(evidence: Evidence) -> str:
         for heading, lines in sections.items()
         for line in {line.text: line for line in lines}.values()  # lines with distinct texts
     ]
-    (effects_record,) = effects_records(evidence)
-    sound, _ = check_brief(brief_text([*page, *effects_record]), evidence)
+    sound, _ = check_brief(brief_text([*page, *evidence.once(effects_records)[0]]), evidence)
     return sound
 
 
-def effects_records(evidence: Evidence, shares: Iterable[float] = (1.0,)) -> list[list[PageStatement]]:
+def effects_records(evidence: Evidence) -> list[list[PageStatement]]:
     """Return the statements on pending calls, and then on effects (changes of the outside world), the newest first, in
-    several forms, so that the longest one that fits can be chosen: for each of `shares`, the text of each effect is cut
-    to that share of its greatest length. Effects of unanswered turns are left out, as these turns stay whole."""
+    several forms, so that the longest one that fits can be chosen: for each of `RECORD_FORMS`, the text of each effect
+    is cut to that share of its greatest length. Effects of unanswered turns are left out, as these turns stay whole."""
     newest_effects = [effect for effect in evidence.once(effects)[::-1] if not _is_live(evidence, effect)]
     pending = evidence.once(_pending)
-    return [[*pending, *(_effect_statement(effect, share) for effect in newest_effects)] for share in shares]
+    return [[*pending, *(_effect_statement(effect, share) for effect in newest_effects)] for share in RECORD_FORMS]
 
 
 def _is_live(evidence: Evidence, effect: Effect) -> bool:

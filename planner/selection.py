@@ -53,8 +53,6 @@ RECORD_SHARE = 0.25
 lines."""
 LEAST_RECORD_SHARE = 0.1
 """Share of the target that the list of effects on the outside world may always take, if there is room."""
-RECORD_FORMS = (1.0, 0.5, 0.25)
-"""Lengths of the texts in the list of effects, as shares of the longest one. They are tried in order until all fit."""
 KEPT_RAW_TOKENS = 40
 """Raw tokens that a kept turn costs in addition to its own, as the note for removed turns before it ends, and another
 one begins after it."""
@@ -144,7 +142,7 @@ def recorded_turns(request: PlanRequest, least_tokens: float) -> list[str]:
     """Return the ids of the turns whose effects on the outside world are listed in any case, the newest first: there is
     room for them even if a model's page of memory fills its limit."""
     room = (1 - BRIEF_SHARE) * _brief_room(request, least_tokens) / request.counter.scale
-    shortest = effects_records(request.evidence, RECORD_FORMS)[-1]
+    shortest = request.evidence.once(effects_records)[-1]
     costs = list(accumulate(request.counter.raw(statement.line + "\n") for statement in shortest))
     fitting = shortest[: bisect_right(costs, room)]
     return [statement.turns[-1] for statement in fitting if statement.heading == "EFFECTS"]
@@ -208,7 +206,7 @@ def _is_by_model(proposal: Proposal) -> bool:
 def _brief_with_record(request: PlanRequest, proposal: Proposal, room: float) -> str:
     """Return the page of memory of `proposal` with the list of effects on the outside world. `room`: raw tokens for the
     page and filling lines."""
-    counter, records = request.counter, effects_records(request.evidence, RECORD_FORMS)
+    counter, records = request.counter, request.evidence.once(effects_records)
     brief = brief_text(statement for statement in read_brief(proposal.brief) if statement not in records[0])
     limit = max(RECORD_SHARE * room, min(LEAST_RECORD_SHARE * request.target_tokens / counter.scale, room))
     if _is_by_model(proposal):  # a model was asked to leave room for the record: its whole brief stays
