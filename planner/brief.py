@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Literal, NamedTuple, get_args
 
 from planner.evidence import Evidence, TurnEvidence
@@ -55,6 +55,8 @@ ignored, as a citation of everything shows nothing."""
 QUOTE_WORDS = 3
 """Number of words from which a quotation must be the user's own words. In scripts without blanks each pair of
 characters counts as a word."""
+MOST_NAMED = 4
+"""Largest number of actions that are named in place of effects for which there is no room, the newest ones."""
 MOST_ADDED = 24
 """Largest number of characters by which the quotation of a part of a user's sentence is extended to the whole sentence:
 enough for *never* or *do not*."""
@@ -88,8 +90,10 @@ _UNFINISHED = lazy_pattern(r":$|^\|.*\|$|^[-=|: ]+$")
 """Line that is no statement: ``Files changed:``, or a row of a table; not ``src/a.py: edited``."""
 _JSON_KEY = lazy_pattern(r'"[^"\n]{1,60}"\s{0,4}:')
 """Key in JSON: ``"status":``."""
-_EARLIER_ONES = lazy_pattern(r"earlier ones(?: since t\d{1,7})?")
-"""Statement in place of effects for which there is no room: ``earlier ones since t8``."""
+_EARLIER_ONES = lazy_pattern(r"earlier ones(?: since t\d{1,7})?(?:: .*+)?")
+"""Statement in place of effects for which there is no room: ``earlier ones since t8: 3× send_mail``."""
+_TIMES = lazy_pattern(r"^(?:over )?\d+× ")
+"""Number of equal effects before the action: ``2×`` in ``2× transfer Ada, 50``."""
 _HEADING_MARKS = lazy_pattern(r"^[#*\s]++|(?<![#*:\s])[#*:\s]++$")
 """Characters around a heading: ``##`` and ``:`` in ``## STATE:``."""
 
@@ -477,7 +481,7 @@ def with_record(
 
     `records`: the same record, newest statements first, in ever shorter forms. The first form that fits in
     `most_raw_tokens` is used. If even the shortest does not fit, one line replaces its oldest statements, with the
-    first and the last of their turns.
+    names of at most `MOST_NAMED` actions and the first and the last of their turns.
     """
     missing: list[PageStatement] = []
     costs: list[int] = []
@@ -487,12 +491,31 @@ def with_record(
         if sum(costs) <= most_raw_tokens:
             break
     fitting = sum(total <= most_raw_tokens for total in accumulate(costs))
-    added, older = missing[:fitting], missing[fitting:]
-    if older:
-        older_turns = [*dict.fromkeys(turn_id for statement in reversed(older) for turn_id in statement.turns)]
-        since = f" since {older_turns[0]}" if len(older_turns) > 1 else ""
-        added.append(PageStatement("EFFECTS", f"earlier ones{since}", (older_turns[-1],)))
+    added = missing[:fitting]
+    for count in range(fitting, -1, -1) if fitting < len(missing) else ():
+        rest = _rest(missing[count:])
+        added = [*missing[:count], rest]
+        if sum(costs[:count]) + _raw_tokens(rest, counter) <= most_raw_tokens:
+            break
     return brief_text([*_without_rest(brief), *added]) if added else brief
+
+
+def _rest(older: Sequence[PageStatement]) -> PageStatement:
+    """Return one statement in place of `older` ones, the newest first: ``earlier ones since t8: 3× send_mail``. It
+    names the newest actions, and cites the last turn of each."""
+    turns = [turn_id for statement in reversed(older) for turn_id in statement.turns]
+    since = f" since {turns[0]}" if len({*turns}) > 1 else ""
+    actions: dict[str, list[PageStatement]] = {}
+    for statement in older:
+        if statement.heading == "EFFECTS" and (name := _TIMES.sub("", statement.text).split(maxsplit=1)):
+            actions.setdefault(name[0], []).append(statement)
+    newest = [*islice(actions.items(), MOST_NAMED)]
+    names = ", ".join(name if len(done) == 1 else f"{len(done)}× {name}" for name, done in newest)
+    more = ", …" if len(actions) > MOST_NAMED else ""
+    cited = [done[0].turns[-1] for _, done in newest] or turns[-1:]
+    return PageStatement(
+        "EFFECTS", f"earlier ones{since}" + (f": {names}{more}" if names else ""), (*dict.fromkeys(cited),)
+    )
 
 
 def fit_brief(text: str, counter: TokenCounter, most_raw_tokens: float) -> tuple[str, int]:

@@ -300,6 +300,20 @@ def test_what_runs_and_what_was_asked_is_pending():
     assert "make serve: running" in pending
 
 
+@pytest.mark.parametrize("target", [700, 1_500])
+def test_the_line_in_place_of_effects_without_room_names_their_actions(target):
+    messages = [{"role": "user", "content": "Look after my orders."}]
+    for number in range(20):
+        messages += act(number, "bestellen" if number % 2 else "send_mail", f"order {number}", failed=False)
+        messages += look(number)
+    messages += [{"role": "assistant", "content": "So far."}, {"role": "user", "content": "Go on."}]
+    page = plan_compaction(messages, "", planner="rules", target_tokens=target, now=0.0).brief
+    (rest,) = (line for line in page.splitlines() if "earlier ones" in line)
+    counted = {action: int(count) for count, action in re.findall(r"(\d+)× (\w+)", rest)}
+    assert counted.keys() == {"bestellen", "send_mail"}
+    assert sum(counted.values()) + page.count("→ RC-") == 20
+
+
 @given(st.integers(1, 30), st.integers(800, 4_000))
 def test_actions_are_shortened_before_the_oldest_are_left_out(count, target):
     note = "bitte um Rückruf am Vormittag, sonst per Brief an die neue Anschrift in der Gartenstraße " * 2
