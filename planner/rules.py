@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, groupby
+from operator import attrgetter
 from sys import intern
 
 from planner.brief import Heading, PageStatement, brief_text, check_brief
@@ -211,10 +212,18 @@ def _chosen(turn: TurnEvidence, choice: Choice) -> RecordLine:
 
 
 def _last_typed(turn: TurnEvidence) -> str:
-    """Return the last text block that the user typed in `turn`."""
-    typed = [line for line in turn.user_lines if line.part == "user"]
-    last_block = statements(line for line in typed if line.block == typed[-1].block)
-    return _plain_lines(statement.text for statement in last_block)
+    """Return the last text block of the user's message in `turn`; one that they mostly pasted only if all are."""
+    sent = [line for line in turn.user_lines if line.part == "user"]
+    blocks = [[*lines] for _, lines in groupby(sent, key=attrgetter("block"))]
+    pasted = {line.number for line in sent} - {line.number for line in turn.typed_lines}
+    typed_blocks = [
+        lines
+        for lines in blocks
+        if 2 * turn.tokens_of(pasted.intersection(line.number for line in lines))
+        <= turn.tokens_of(line.number for line in lines)
+    ]
+    last_block = next(reversed(typed_blocks or blocks), [])
+    return _plain_lines(statement.text for statement in statements(last_block))
 
 
 def _plain_lines(texts: Iterable[str]) -> str:

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, groupby, islice, pairwise
+from math import inf
 from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
@@ -29,6 +30,7 @@ from planner.reading.lines import (
     Source,
     Statement,
     join_lines,
+    statements,
     text_width,
     turn_lines,
     without_escapes,
@@ -469,6 +471,12 @@ PASTED_TIMES = 3
 """Number of occurrences from which a repeated line in a message looks like data."""
 WORDS_SHARE = 0.7
 """Smallest share of letters, marks and blanks in a line of prose, in any script; rows, logs and JSON have less."""
+GAP_LINES = 2
+"""Largest number of lines between indented ones that count as indented, too."""
+_INDENTED = lazy_pattern(r"(?: {2}|\t)\s*+(?![-*•+\d(])\S")
+"""Beginning of a line that is indented, as in data and code, and no point of a list."""
+_JSON = lazy_pattern(r"\s*+[{\[][\s\[{]*+\"")
+"""Beginning of a JSON object or list: ``{"a":``, ``[{"a":``."""
 _FENCE = lazy_pattern(r"\s*(```|~~~)")
 
 SHORT_REPLY = 120
@@ -497,7 +505,8 @@ _LABEL = lazy_pattern(r"[ \t]{0,8}[A-Z][A-Z _-]{2,30}:\s")
 def typed_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
     """Return the `lines` of a user's message without those that they pasted, and without empty ones. Only in a long
     message, a run of lines that look like data counts as pasted, if it is at least `LONG_PASTE` wide. A line looks like
-    data if it is in a closed code fence, is repeated, or is no prose."""
+    data if it is in a closed code fence, is repeated, is JSON, is indented without being a point of a list, or is no
+    prose. At most `GAP_LINES` lines between indented ones look like data, too."""
     filled = [line for line in lines if line.text.strip()]
     if sum(text_width(line.text) for line in lines) < LONG_MESSAGE:
         return tuple(filled)
@@ -505,9 +514,13 @@ def typed_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
     pairs = zip(fences[::2], fences[1::2], strict=False)
     fenced = {line.number for first, last in pairs for line in lines[first : last + 1]}
     times = Counter([line.text.strip() for line in filled])
+    whole_lines = statements(filled, inf)
+    in_json = {line.number for whole in whole_lines if _JSON.match(whole.text) for line in whole.lines}
+    indented = _indented(line for line in filled if line.number not in fenced)
+    shaped = fenced | in_json | indented
 
     def is_data(line: Line) -> bool:
-        if line.number in fenced or times[line.text.strip()] >= PASTED_TIMES:
+        if line.number in shaped or times[line.text.strip()] >= PASTED_TIMES:
             return True
         words = sum(1 for character in line.text if character.isspace() or category(character)[0] in "LM")
         return words < WORDS_SHARE * len(line.text)
@@ -518,6 +531,20 @@ def typed_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
         if not (are_data and sum(text_width(line.text) for line in run) >= LONG_PASTE):
             typed += run
     return tuple(typed)
+
+
+def _indented(lines: Iterable[Line]) -> frozenset[int]:
+    """Return the numbers of those `lines` that are indented and no points of a list, and of at most `GAP_LINES` lines
+    between two of them."""
+    numbers: set[int] = set()
+    gap: list[int] | None = None  # lines since the last indented one
+    for line in lines:
+        if _INDENTED.match(line.text):
+            numbers.update([*(gap or ()), line.number])
+            gap = []
+        elif gap is not None:
+            gap = [*gap, line.number] if len(gap) < GAP_LINES else None
+    return frozenset(numbers)
 
 
 def binding_lines(lines: Iterable[Line]) -> list[Line]:

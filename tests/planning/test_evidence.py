@@ -1,9 +1,12 @@
 """What the evidence says of calls and words: which failed, whose words they are, which bind, what is superseded."""
 
+import json
+
 import pytest
 
 from planner.analysis import analyze
 from planner.evidence.turns import call_head
+from planner.rules import latest_request
 from tests.strategies import text
 
 SOURCE = """def parse(line):
@@ -319,6 +322,34 @@ def test_of_a_long_message_long_runs_of_data_count_as_pasted_and_single_lines_of
     said = ["2026-03-14 10:30 is the earliest.", "Here is my log.", *rows, "You must support Node 18."]
     assert own("\n".join(said))[1] == [said[0], said[1], said[-1]]
     assert own("\n".join(["```", *rows, "```", "Never touch the schema."]))[1] == ["Never touch the schema."]
+
+
+PAGE = "\n".join(
+    [
+        "Catalog of the shop",
+        *(f"  region of the page\n    button Close number {at}\nfooter\n    link to Office" for at in range(52)),
+    ]
+)
+"""Outline of a page, as agents that browse get it: words, indented, with some lines between that are not."""
+API = json.dumps([{"name": "find_patient", "description": "You must never call it without a number. " * 90}])
+LIST = "\n".join(
+    f"{at}. Part {at}\n   - it must hold number {at} of the rules\n   - nobody may ask twice" for at in range(60)
+)
+
+
+@pytest.mark.parametrize(("long", "typed"), [(PAGE, ["Catalog of the shop"]), (API, []), (LIST, LIST.split("\n"))])
+def test_an_outline_of_a_page_and_one_line_of_json_count_as_pasted_and_a_list_of_points_as_typed(long, typed):
+    assert own(f"Order six of them.\n{long}")[1] == ["Order six of them.", *typed]
+
+
+def test_the_request_is_what_was_typed_and_not_the_page_that_was_sent_behind_it():
+    sent = [{"type": "text", "text": text} for text in ("Order six of them.", PAGE)]
+    messages = [
+        {"role": "user", "content": sent},
+        *call("click", "done", 1, on="a1"),
+        *call("click", "done", 2, on="a2"),
+    ]
+    assert latest_request(evidence_of(*messages)).text.startswith("“Order six of them.”")
 
 
 OVERTAKEN = {
