@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import heappop, heappush
-from itertools import accumulate, chain, compress, count, islice, repeat, zip_longest
+from itertools import accumulate, chain, compress, count, islice, pairwise, repeat, zip_longest
 from math import exp, inf, log1p
 from operator import sub
 from typing import NamedTuple
@@ -27,7 +27,7 @@ from typing import NamedTuple
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.words import parts_of, specifics_of, words_of
 from planner.reading.lazy import lazy_pattern
-from planner.reading.lines import BlockText, Lines, Part, is_encoded, text_width
+from planner.reading.lines import ENCODED_CHARACTERS, BlockText, Part, is_encoded, text_width
 
 WRITERS: Sequence[Part] = ("assistant", "call", "user")
 """Parts of a turn for which it is recorded that they contain a name, each by one bit of `Columns.writers`."""
@@ -418,6 +418,8 @@ NEWS_SHARE = 0.2
 words may be a mark or a time."""
 MOST_COMPARED = 256
 """Largest number of kept lines with which a line is compared. More would take quadratic time in a long log."""
+MOST_CHARACTERS = 255
+"""Largest length of a line that is distinguished from longer ones, when its neighbours are looked for."""
 ROUNDING = 1e-12
 """Largest difference between sums that count as equal, since the same numbers may be added in another order."""
 
@@ -448,10 +450,10 @@ def rank_lines(
     `pinned`: numbers of lines that are chosen already, by turn id; `whole`: ids of turns that are wholly chosen
     already. What these contain adds nothing any more. Each pick is computed only when it is asked for.
     """
-    kept_texts = KeptTexts()
+    kept_texts, weights = KeptTexts(), relevance.weights[:]
     turns: list[_Turn] = []
     for turn_evidence in evidence.turns.values():
-        turn = _Turn(turn_evidence, relevance, kept_texts)
+        turn = _Turn(turn_evidence, relevance, kept_texts, weights)
         turn.pick_lines(range(1, len(turn.costs) + 1) if turn.id in whole else pinned.get(turn.id, ()))
         turns.append(turn)
     by_worth = _by_worth(turns, whole)
@@ -491,7 +493,7 @@ def _by_worth(turns: Sequence[_Turn], whole: Collection[str]) -> Iterator[tuple[
             new = [number for number in turn.informative_lines if number not in turn.picked]
             numbers.extend(new)
             turn_indexes.extend(repeat(index, len(new)))
-            negative_worths.extend(-worth for worth in turn.worths_alone(new))
+            negative_worths.extend([-worth for worth in turn.worths_alone(new)])
     for at in array("I", sorted(range(len(numbers)), key=negative_worths.__getitem__)):
         yield negative_worths[at], turn_indexes[at], numbers[at]
 
@@ -566,19 +568,22 @@ def _words(text: str, is_printed: bool) -> frozenset[str]:
 class _Turn:
     """Turn whose lines are ranked: the value and the cost of each line, and the lines that are picked already."""
 
-    def __init__(self, evidence: TurnEvidence, relevance: Relevance, kept_texts: KeptTexts) -> None:
+    def __init__(
+        self, evidence: TurnEvidence, relevance: Relevance, kept_texts: KeptTexts, weights: array[float]
+    ) -> None:
+        """Begin without picked lines. `weights`: those of `relevance`, but 0 for the names of picked lines, which all
+        turns share."""
         self.id = turn_id = evidence.turn.id
         self.rows, self.bases = relevance.rows[turn_id], relevance.bases[turn_id]
         self._recency = relevance.recencies[turn_id]
         self.weight = relevance.turn_weights.get(turn_id, 1.0)
         self.costs = evidence.line_tokens
         self.picked: set[int] = set()
-        self.lines, self._weights, self._kept_texts = evidence.lines, relevance.weights, kept_texts
+        self.lines, self._weights, self._kept_texts = evidence.lines, weights, kept_texts
         self._head = HEAD_TOKENS if evidence.calls else 1
-        lengths = (text.stop - text.first for text in evidence.lines.texts)
-        weights_of_lines = map(repeat, evidence.once(_block_weights), lengths)
-        self._block_weights = array("d", chain.from_iterable(weights_of_lines))
+        self._line_weights = evidence.once(_line_weights)
         self.informative_lines = evidence.once(_informative_lines)
+        self._lengths = evidence.once(_lengths)
         self._neighbours = evidence.once(_neighbours)
 
     def worth(self, numbers: Iterable[int]) -> tuple[float, int]:
@@ -591,35 +596,32 @@ class _Turn:
                 cost += self.costs[number - 1] + MARK_TOKENS
         return value * self.weight / (cost or 1), cost
 
-    def worths_alone(self, numbers: Sequence[int]) -> Iterator[float]:
-        """Yield the value per raw token that each of the lines with these `numbers` adds alone. None of them may be
+    def worths_alone(self, numbers: Sequence[int]) -> list[float]:
+        """Return the value per raw token that each of the lines with these `numbers` adds alone. None of them may be
         picked already."""
         head = MARK_TOKENS if self.picked else MARK_TOKENS + self._head
-        for number in numbers:
-            yield self._value(number) * self.weight / (self.costs[number - 1] + head)
+        return [self._value(number) * self.weight / (self.costs[number - 1] + head) for number in numbers]
 
     def _value(self, number: int) -> float:
         """Return the value that the line `number` adds to the kept lines, without its turn's factor."""
-        kept_names, bounds = self._kept_texts.lines, self.rows.bounds
-        value = self.bases[number - 1] * self._recency
-        for name in self.rows.places[bounds[number - 1] : bounds[number]]:
-            if name not in kept_names:
-                value += self._weights[name]
-        return value * self._block_weights[number - 1]
+        names = self.rows.between(number - 1, number)
+        value = sum(map(self._weights.__getitem__, names), self.bases[number - 1] * self._recency)
+        return value * self._line_weights[number - 1]
 
     def with_neighbours(self, number: int) -> range:
         """Return the numbers of the line `number` and of the neighbours that explain it."""
         cache, before, after = self._neighbours, 2 * number, 2 * number + 1
         if not cache[before]:
-            around = _with_neighbours(self.lines, number)
+            around = _with_neighbours(self.lines.text_at(number - 1), self._lengths, number)
             cache[before], cache[after] = number - around.start + 1, around.stop - number
         return range(number + 1 - cache[before], number + cache[after])
 
-    def news(self, numbers: Iterable[int]) -> tuple[int, ...]:
-        """Return those of the line `numbers` that are picked already or add something to the kept lines."""
-        new: list[int] = []
+    def news(self, numbers: range) -> tuple[int, ...]:
+        """Return those of the line `numbers` that are picked already or add something to the kept lines. All of them
+        are in one block."""
+        new, part = list[int](), self.lines.text_at(numbers.start - 1).part
         for number in numbers:
-            names, part = self.rows.between(number - 1, number), self.lines.text_at(number - 1).part
+            names = self.rows.between(number - 1, number)
             if number in self.picked or not self._kept_texts.repeats(names, partial(self.lines.text, number), part):
                 new.append(number)
         return tuple(new)
@@ -628,7 +630,10 @@ class _Turn:
         """Record the lines with these `numbers` as picked, so that the names in them add nothing to other lines."""
         for number in numbers:
             if number not in self.picked:
-                self._kept_texts.add(self.rows.between(number - 1, number), self.lines.text(number))
+                names = self.rows.between(number - 1, number)
+                self._kept_texts.add(names, self.lines.text(number))
+                for name in names:
+                    self._weights[name] = 0.0
             self.picked.add(number)
 
 
@@ -639,52 +644,65 @@ def _neighbours(turn: TurnEvidence) -> bytearray:
     return bytearray(2 * len(turn.lines) + 2)
 
 
-def _block_weights(turn: TurnEvidence) -> Sequence[float]:
-    """Return the factor of each block, in order: up to `SHORT_RESULT_WEIGHT` for a tool result, higher for a shorter
-    one, and 1 for other blocks."""
-    widths = (text_width(text.text) if text.part == "result" else inf for text in turn.lines.texts)
-    shares = (SHORT_RESULT_WIDTH / max(SHORT_RESULT_WIDTH, width) for width in widths)
-    return tuple([1 + (SHORT_RESULT_WEIGHT - 1) * share for share in shares])
+def _line_weights(turn: TurnEvidence) -> Sequence[float]:
+    """Return the factor of each line, in order: up to `SHORT_RESULT_WEIGHT` in a tool result, higher in a shorter one,
+    and 1 in other blocks."""
+    weights = array("d")
+    for text in turn.lines.texts:
+        width = text_width(text.text) if text.part == "result" else inf
+        weight = 1 + (SHORT_RESULT_WEIGHT - 1) * (SHORT_RESULT_WIDTH / max(SHORT_RESULT_WIDTH, width))
+        weights.extend(repeat(weight, text.stop - text.first))
+    return weights
+
+
+def _lengths(turn: TurnEvidence) -> Sequence[int]:
+    """Return the number of characters of each line without blanks at its ends, in order. A longer line counts as
+    `MOST_CHARACTERS`, so that each takes one byte of memory."""
+    lengths = bytearray()
+    for text in turn.lines.texts:
+        lines = (text.text[start:stop] for start, stop in pairwise(text.bounds))
+        lengths.extend([min(len(line.strip()), MOST_CHARACTERS) for line in lines])
+    return lengths
 
 
 def _informative_lines(turn: TurnEvidence) -> array[int]:
     """Return the numbers of the lines that may be worth showing. Lines are left out that are empty, encoded, fixed text
     of the host program, progress of a successful run, or unchanged by an edit."""
-    idle = turn.boilerplate_lines | turn.idle_lines | turn.unchanged_lines
-    read = ((at + 1, words) for text in turn.lines.texts for at, words in text.read_lines() if at + 1 not in idle)
-    return array("I", [number for number, words in read if words.strip() and not is_encoded(words)])
+    idle, lengths = turn.boilerplate_lines | turn.idle_lines | turn.unchanged_lines, turn.once(_lengths)
+    read = ((at, text) for text in turn.lines.texts for at in text.read if lengths[at] and at + 1 not in idle)
+    return array(
+        "I", [at + 1 for at, text in read if lengths[at] < ENCODED_CHARACTERS or not is_encoded(text.words(at))]
+    )
 
 
-def _with_neighbours(lines: Lines, number: int) -> range:
-    """Return the numbers of the line `number` and of its nearest neighbours, which explain it: so many that they are
-    half of the text near it. A long line has no neighbours, as it explains itself, nor has the line with the short
-    arguments of a call."""
-    at, alone = number - 1, range(number, number + 1)
-    text = lines.text_at(at)
-    length = len(text.words(at).strip())
+def _with_neighbours(text: BlockText, lengths: Sequence[int], number: int) -> range:
+    """Return the numbers of the line `number` of `text` and of its nearest neighbours, which explain it: so many that
+    they are half of the text near it. A long line has no neighbours, as it explains itself, nor has the line with the
+    short arguments of a call. `lengths`: see `_lengths`."""
+    at, first, last = number - 1, number, number
+    length = lengths[at]
     room = CONTEXT_CHARACTERS - length // 4
     is_long = length >= 2 * room  # it is at least half of the text that counts as near
     if is_long or (text.part == "call" and at == text.first):
-        return alone
-    near = _near(text, range(at + 1, text.stop), room) | _near(text, range(at - 1, text.first - 1, -1), room)
-    all_characters, picked_characters = length + sum(near.values()), length
-    first = last = number
-    for index in sorted(near, key=lambda index: abs(index - at)):
-        if 2 * picked_characters >= all_characters:
-            break
-        first, last = min(first, index + 1), max(last, index + 1)
-        picked_characters += near[index]
+        return range(number, number + 1)
+    after = _near(text, lengths, range(at + 1, text.stop), room)
+    before = _near(text, lengths, range(at - 1, text.first - 1, -1), room)
+    all_characters, picked_characters = length + sum(after) + sum(before), length
+    for below, above in zip_longest(after, before):
+        if below is not None and 2 * picked_characters < all_characters:
+            last, picked_characters = last + 1, picked_characters + below
+        if above is not None and 2 * picked_characters < all_characters:
+            first, picked_characters = first - 1, picked_characters + above
     return range(first, last + 1)
 
 
-def _near(text: BlockText, indexes: Iterable[int], room: int) -> dict[int, int]:
-    """Return how many characters of each line near another one count as context, by the index of the line. Lines are
-    read in the order of `indexes` until they have `room` characters together."""
-    near = {}
+def _near(text: BlockText, lengths: Sequence[int], indexes: Iterable[int], room: int) -> list[int]:
+    """Return how many characters of each line near another one count as context. Lines are read in the order of
+    `indexes` until they have `room` characters together. `lengths`: see `_lengths`."""
+    near = []
     for index in indexes:
         if room <= LEAST_CHARACTERS:
             break
-        words = text.words(index)
-        near[index] = min(len(words.strip()), room)
-        room -= len(words) + 1
+        near.append(min(lengths[index], room))
+        room -= text.size(index)
     return near

@@ -41,7 +41,9 @@ _ESCAPE = lazy_pattern(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
 _GUTTER = lazy_pattern(r"^\s*(\d+)→")
 """Line number that a tool prints before a line of a file: `` 12→def f():``; not ``4711 | alice`` or ``12<tab>3``, which
 are data."""
-_ENCODED = lazy_pattern(r"[A-Za-z0-9+/=_-]{200,}")
+ENCODED_CHARACTERS = 200
+"""Smallest length of a line that may be encoded data."""
+_ENCODED = lazy_pattern(rf"[A-Za-z0-9+/=_-]{{{ENCODED_CHARACTERS},}}")
 """Line of base64, such as a picture in a tool result; not a long path, nor words of any script."""
 _WIDE = lazy_pattern(r"[\u1100-\u11ff\u2e80-\ud7a3\uf900-\ufaff\uff00-\uffef]")
 """Character of an East Asian script, or its punctuation."""
@@ -137,6 +139,13 @@ class BlockText(NamedTuple):
         text, first, bounds = self.text, self.first, self.bounds
         for index in self.read:
             yield index, text[bounds[index - first] : bounds[index - first + 1]].removesuffix("\n")
+
+    def size(self, index: int) -> int:
+        """Return the number of characters of the line at `index`, counted over the lines of the turn, and 1 for the
+        line break after it."""
+        place = index - self.first
+        start, stop = self.bounds[place], self.bounds[place + 1]
+        return stop - start if self.text.endswith("\n", start, stop) else stop - start + 1
 
     def words(self, index: int) -> str:
         """Return the text of the line at `index`, counted over the lines of the turn."""
