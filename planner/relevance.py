@@ -27,7 +27,7 @@ from typing import NamedTuple
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.words import parts_of, specifics_of, words_of
 from planner.reading.lazy import lazy_pattern
-from planner.reading.lines import ENCODED_CHARACTERS, BlockText, Part, is_encoded, text_width
+from planner.reading.lines import ENCODED_CHARACTERS, BlockText, Part, Source, is_encoded, text_width
 
 WRITERS: Sequence[Part] = ("assistant", "call", "user")
 """Parts of a turn for which it is recorded that they contain a name, each by one bit of `Columns.writers`."""
@@ -364,13 +364,21 @@ def _bases(turn: TurnEvidence) -> Sequence[float]:
     failures, sources = frozenset(turn.failure_lines), turn.lines.sources
     worths = array("d", bytes(8 * len(turn.lines)))
     for text in turn.lines.texts:
+        usual = _token_relevance(text.part, text.source, is_failure=False)
         for at, words in text.read_lines():
-            source = sources.get(at + 1, text.source)
-            writer = "assistant" if at + 1 in failures or source == "user" else text.part
-            by_host = source == "host" and text.part == "user"
-            relevance = HOST_RELEVANCE if by_host else PART_RELEVANCE[writer]
+            number, relevance = at + 1, usual
+            if number in failures or number in sources:
+                relevance = _token_relevance(text.part, sources.get(number, text.source), number in failures)
             worths[at] = relevance * (min(len(words), INFORMATIVE_CHARACTERS) / 4)  # four characters are a token
     return worths
+
+
+def _token_relevance(part: Part, source: Source, is_failure: bool) -> float:
+    """Return the relevance of each token of a line in this `part` of a turn, by its author and by whether it shows a
+    failure."""
+    if part == "user" and source == "host":
+        return HOST_RELEVANCE
+    return PART_RELEVANCE["assistant" if is_failure or source == "user" else part]
 
 
 def _likelihoods(names: Occurrences, all_lines: int) -> Iterator[float]:
@@ -514,9 +522,11 @@ class KeptTexts:
         this_line_alone = [line]
         for name in names:
             lines = self.lines.setdefault(name, this_line_alone)
+            if lines is this_line_alone:
+                continue
             if len(lines) > 1:
                 lines.append(line)
-            elif lines is not this_line_alone:
+            else:
                 self.lines[name] = [*lines, line]  # a new list, as the old one may belong to other names, too
 
     def repeats(
@@ -531,14 +541,14 @@ class KeptTexts:
         all_names, is_printed = frozenset(names), part in ("call", "result")
         if not all_names or not all_names <= self.lines.keys():
             return False
-        candidates, words = min([self.lines[name] for name in names], key=len), _words(text(), is_printed)
+        candidates = min([self.lines[name] for name in names], key=len)[-MOST_COMPARED:]
+        texts = [line[1] for line in candidates if line[2] not in owners and all_names.issubset(line[0])]
+        words = _words(text(), is_printed) if texts else frozenset()
         most_missing = NEWS_SHARE * len(words) if is_printed else 0
-        for kept_names, kept_text, owner in candidates[-MOST_COMPARED:]:
-            if owner not in owners and all_names.issubset(kept_names):
-                folded = kept_text.casefold()
-                missing = [word for word in words if word not in folded]  # quick test before `folded` is split
-                if len(missing) <= most_missing and len(words - _words(folded, is_printed)) <= most_missing:
-                    return True
+        for folded in map(str.casefold, texts):
+            missing = [word for word in words if word not in folded]  # quick test before `folded` is split
+            if len(missing) <= most_missing and len(words - _words(folded, is_printed)) <= most_missing:
+                return True
         return False
 
     def add_text(self, text: str, owner: str = "") -> None:
@@ -581,7 +591,9 @@ class _Turn:
         self.picked: set[int] = set()
         self.lines, self._weights, self._kept_texts = evidence.lines, weights, kept_texts
         self._head = HEAD_TOKENS if evidence.calls else 1
-        self._line_weights = evidence.once(_line_weights)
+        lengths = (text.stop - text.first for text in evidence.lines.texts)
+        weights_of_lines = map(repeat, evidence.once(_block_weights), lengths)
+        self._block_weights = array("d", chain.from_iterable(weights_of_lines))
         self.informative_lines = evidence.once(_informative_lines)
         self._lengths = evidence.once(_lengths)
         self._neighbours = evidence.once(_neighbours)
@@ -604,9 +616,10 @@ class _Turn:
 
     def _value(self, number: int) -> float:
         """Return the value that the line `number` adds to the kept lines, without its turn's factor."""
-        names = self.rows.between(number - 1, number)
+        bounds = self.rows.bounds
+        names = self.rows.places[bounds[number - 1] : bounds[number]]
         value = sum(map(self._weights.__getitem__, names), self.bases[number - 1] * self._recency)
-        return value * self._line_weights[number - 1]
+        return value * self._block_weights[number - 1]
 
     def with_neighbours(self, number: int) -> range:
         """Return the numbers of the line `number` and of the neighbours that explain it."""
@@ -644,15 +657,12 @@ def _neighbours(turn: TurnEvidence) -> bytearray:
     return bytearray(2 * len(turn.lines) + 2)
 
 
-def _line_weights(turn: TurnEvidence) -> Sequence[float]:
-    """Return the factor of each line, in order: up to `SHORT_RESULT_WEIGHT` in a tool result, higher in a shorter one,
-    and 1 in other blocks."""
-    weights = array("d")
-    for text in turn.lines.texts:
-        width = text_width(text.text) if text.part == "result" else inf
-        weight = 1 + (SHORT_RESULT_WEIGHT - 1) * (SHORT_RESULT_WIDTH / max(SHORT_RESULT_WIDTH, width))
-        weights.extend(repeat(weight, text.stop - text.first))
-    return weights
+def _block_weights(turn: TurnEvidence) -> Sequence[float]:
+    """Return the factor of each block, in order: up to `SHORT_RESULT_WEIGHT` for a tool result, higher for a shorter
+    one, and 1 for other blocks."""
+    widths = (text_width(text.text) if text.part == "result" else inf for text in turn.lines.texts)
+    shares = (SHORT_RESULT_WIDTH / max(SHORT_RESULT_WIDTH, width) for width in widths)
+    return tuple([1 + (SHORT_RESULT_WEIGHT - 1) * share for share in shares])
 
 
 def _lengths(turn: TurnEvidence) -> Sequence[int]:

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import accumulate, islice, pairwise, takewhile
+from itertools import accumulate, chain, islice, pairwise, takewhile
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -493,11 +493,13 @@ def _informative_lines(call: Call, filled: Sequence[Statement]) -> Sequence[Stat
     """Return the lines that show how a call without a failure ended. `filled`: lines of its result that have text. They
     are all lines of a short result. Of a longer one, it is the first line with a URL, or else the first line, if the
     call changed, searched or asked something; otherwise none."""
-    printed = [line for line in filled if not is_wrapping(line.text)] or filled
-    if len(printed) <= OUTCOME_LINES:
-        return printed
-    with_address = [line for line in printed if "://" in line.text]
-    return (with_address or printed)[:1] if call.kind in ("write", "search", "ask") else ()
+    later = (line for line in filled if not is_wrapping(line.text))
+    first = [*islice(later, OUTCOME_LINES + 1)] or filled
+    if len(first) <= OUTCOME_LINES:
+        return first
+    if call.kind not in ("write", "search", "ask"):
+        return ()
+    return [next((line for line in chain(first, later) if "://" in line.text), first[0])]
 
 
 def error_field_of(call: Call, text: str) -> ErrorField | None:

@@ -161,7 +161,7 @@ _WORD = lazy_pattern(rf"[{_UNSPACED}]+|\d+|[^\W\d_{_UNSPACED}]+")
 """Run of characters without blanks, a number, or a run of letters: ``日活``, ``1``, ``refund``."""
 _FIGURE = lazy_pattern(r"(?<![\d.,])\d{2,}(?:[.,:/-]\d+)*|\d(?:[.,:/-]\d+)+")
 """A number of two digits and more, an amount, a date or a time: ``42``, ``1.240,50``, ``2026-03-14``, ``9:30``."""
-_ASCII_WORD = lazy_pattern(r"[a-z]{2,}|\d{2,}")
+_ASCII_WORD = lazy_pattern(r"[a-z]{2,}|[0-9]{2,}")
 _IS_UNSPACED = lazy_pattern(rf"[{_UNSPACED}]")
 
 
@@ -170,7 +170,11 @@ def words_of(text: str) -> list[str]:
     blanks between words, they are the pairs of neighbouring characters."""
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
-    return list(chain.from_iterable(map(_pieces, _WORD.findall(text.casefold()))))
+    text = text.casefold()
+    runs = _WORD.findall(text)
+    if _IS_UNSPACED.search(text):
+        return list(chain.from_iterable(map(_pieces, runs)))
+    return [run for run in runs if len(run) > 1]
 
 
 def without_figures(text: str) -> str:

@@ -116,10 +116,7 @@ def repository_root(root: str, texts: Iterable[str]) -> str:
     while folder:
         beginnings[folder] = f"{root[len(folder) + 1 :]}/"
         folder = _parent(folder)
-    patterns = {
-        beginning: re.compile(rf"(?<![\w.:/~-])(?:\./)?{re.escape(beginning)}[\w.@+-]")
-        for beginning in beginnings.values()
-    }
+    patterns = {beginning: _relative_path(beginning) for beginning in beginnings.values()}
     uses: Counter[str] = Counter()
     for text in texts:
         for folder, beginning in beginnings.items():
@@ -127,6 +124,14 @@ def repository_root(root: str, texts: Iterable[str]) -> str:
                 uses[folder] += len(patterns[beginning].findall(text))
     best_folder, times = max(uses.items(), key=itemgetter(1), default=("", 0))
     return best_folder if times >= LEAST_USES else root
+
+
+def _relative_path(beginning: str) -> re.Pattern[str]:
+    """Return a pattern of relative paths with this `beginning`, also after ``./``. What precedes is tested last, as a
+    search for plain text takes a tenth of the time."""
+    start, of_path = re.escape(beginning), r"[\w.:/~-]"
+    before = rf"(?<!{of_path}{start})|(?<=(?<!{of_path})\./{start})"
+    return re.compile(rf"{start}(?:{before})[\w.@+-]")
 
 
 def _parent(folder: str) -> str:

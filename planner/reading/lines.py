@@ -393,7 +393,7 @@ def _line_starts(text: str) -> Iterator[int]:
     start = 0
     for line in text.split("\n"):
         yield start
-        if len(line) > WRAP_CHARACTERS or text_width(line) > WRAP_CHARACTERS:
+        if 3 * len(line) > WRAP_CHARACTERS and text_width(line) > WRAP_CHARACTERS:  # the width is at most 3 * len(line)
             yield from (start + cut for cut in _cuts(line))
         start += len(line) + 1
 
