@@ -18,7 +18,7 @@ from propcache.api import cached_property
 from applier.session.persistence import load_session
 from applier.store.excerpt import Restored, SearchResult
 from applier.store.listing import KnownFact, facts_about, known_facts, stored_facts
-from applier.store.reference import parse_reference, shortest_names
+from applier.store.records import parse_reference, shortest_names
 from applier.store.store import Store
 from planner.errors import ReferenceNotFound
 from planner.reading.lines import Part

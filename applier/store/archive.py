@@ -20,13 +20,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from applier.store import records
-from applier.store.backend import VERSION_TABLE, Backend
+from applier.store.backend import VERSION_TABLE, Backend, SqliteBackend
 from applier.store.forgetting import SESSION_STATE, Relations, names_in, state_name
 from applier.store.opening import OLD_FORMAT, WholeNames, check_format, open_store
-from applier.store.records import NewRecord, Node, StoredHistory, pack
-from applier.store.reference import find_history
-from applier.store.search import marks_of_new_facts
-from applier.store.sqlite import SqliteBackend
+from applier.store.records import NewRecord, Node, StoredHistory, find_history, marks_of_new_facts, pack
 from applier.store.store import Store, event_place
 from planner.errors import CompactorError, StoreDamaged, StoreError
 from planner.plan import CompactionPlan, ExtractedFact

@@ -15,13 +15,13 @@ from applier.store.records import (
     Node,
     StoredHistory,
     back_to_first,
+    forget_index,
     nodes_of,
     plan_keys,
     prefix_of,
     read,
     read_histories,
 )
-from applier.store.search import forget_index
 from planner.placeholders import KEY_DIGITS
 
 _INDEXED = 8

@@ -19,10 +19,9 @@ from typing import Any
 
 import platformdirs
 
-from applier.store.backend import VERSION_TABLE, Backend, SqlBackend
+from applier.store.backend import VERSION_TABLE, Backend, SqlBackend, SqliteBackend
 from applier.store.forgetting import state_name
 from applier.store.records import encode, in_parts, pack, plan_keys, read
-from applier.store.sqlite import SqliteBackend
 from applier.store.store import Store
 from planner.errors import StoreDamaged, StoreError
 from planner.placeholders import KEY_DIGITS

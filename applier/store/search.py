@@ -25,7 +25,7 @@ from typing import NamedTuple
 import regex
 
 from applier.store.backend import Backend
-from applier.store.records import next_order, order_of, read
+from applier.store.records import INDEXED, MOST_RECENT, RECENT, next_order, order_of, read
 from planner.errors import StoreError
 from planner.placeholders import history_key
 from planner.programming.coding_tools import defines
@@ -266,11 +266,6 @@ def _words(text: str) -> list[str]:
     return words
 
 
-INDEXED, RECENT = "index/", "recent/"
-"""Beginnings of the record keys of the stored search table for facts, and of marks for facts that it lacks yet."""
-MOST_RECENT = 5_000
-"""Largest number of new facts that a search reads one by one; with more, the table is stored again (90 MB for a
-million)."""
 PART_BYTES = 1 << 20
 """Size of the records into which the stored search table is cut, in bytes."""
 READ_AT_ONCE, AT_ONCE = 10_000, 200
@@ -281,21 +276,6 @@ COMMON = 20_000
 """Number of facts with the same word from which the word counts as common. A common word only ranks the finds if other
 words of the search find enough. In sixty searches of a million facts the best 20 are the same without this rule, and
 the longest search takes three times as long."""
-
-
-def marks_of_new_facts(keys: Iterable[str]) -> dict[str, bytes]:
-    """Return the records that mark the facts with these keys as new, so that the next search adds them."""
-    return {key.replace("fact/", RECENT, 1): b"" for key in keys}
-
-
-def index_is_due(backend: Backend) -> bool:
-    """Return True if so many facts are missing from the stored search table that a search would be slow."""
-    return len(backend.keys(RECENT)) > MOST_RECENT
-
-
-def forget_index(backend: Backend) -> None:
-    """Delete the stored search table of facts, so that other processes discard their copies, too."""
-    backend.remove([*backend.keys(INDEXED), *backend.keys(RECENT)])
 
 
 class FactIndex:

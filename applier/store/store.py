@@ -26,23 +26,23 @@ from applier.store.records import (
     SavedChain,
     StoredHistory,
     encode,
+    find_history,
+    find_referenced,
+    index_is_due,
+    marks_of_new_facts,
     next_order,
+    nodes_of_turn,
     order_of,
     pack,
+    parse_key,
+    parse_reference,
     plan_keys,
     prefix_of,
     read,
     read_chain,
     read_histories,
 )
-from applier.store.reference import (
-    find_history,
-    find_referenced,
-    nodes_of_turn,
-    parse_key,
-    parse_reference,
-)
-from applier.store.search import FactIndex, index_is_due, marks_of_new_facts
+from applier.store.search import FactIndex
 from planner.errors import PlanRejected, ReferenceNotFound, StoreDamaged, StoreError
 from planner.placeholders import KEY_DIGITS, history_key
 from planner.plan import CompactionPlan, ExtractedFact, Finding

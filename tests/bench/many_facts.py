@@ -28,9 +28,8 @@ from rich.progress import track
 
 from applier.store import Store, open_store
 from applier.store.listing import known_facts
-from applier.store.records import encode, next_order, pack
-from applier.store.reference import find_history
-from applier.store.search import FactIndex, marks_of_new_facts
+from applier.store.records import encode, find_history, marks_of_new_facts, next_order, pack
+from applier.store.search import FactIndex
 from planner.plan import ExtractedFact, FactType
 from planner.reading.messages import read_history
 from tests.postgres_server import PostgresServer

@@ -167,7 +167,7 @@ def test_facts_are_chosen_by_type_time_and_project_and_told_once_a_folder(store)
 
 def test_a_search_waits_for_no_table_where_many_facts_were_saved(store, monkeypatch):
     """The table is stored while facts are saved; who asks first reads the newest ones only."""
-    monkeypatch.setattr("applier.store.search.MOST_RECENT", 40)
+    monkeypatch.setattr("applier.store.records.MOST_RECENT", 40)
     monkeypatch.setattr(FactIndex, "most_recent", 40)
     for number in range(13):
         save(store, number, *(f"the hen {number} of {at}" for at in range(10)))
