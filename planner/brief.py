@@ -50,8 +50,8 @@ MOST_STATEMENTS = 400
 MOST_CHARACTERS = 2_000
 """Length to which one line of a page of memory is cut."""
 MOST_CITED = 6
-"""Largest number of turns after the first one that a range such as ``t9-t40`` cites. Further turns of a range are
-ignored, as a citation of everything shows nothing."""
+"""Largest number of turns before the last one that a range cites: ``t9-t40`` cites ``t9-t14, t40``. The turns between
+are ignored, as a citation of everything shows nothing."""
 QUOTE_WORDS = 3
 """Number of words from which a quotation must be the user's own words. In scripts without blanks each pair of
 characters counts as a word."""
@@ -148,7 +148,8 @@ def _ids(group: str) -> Iterator[str]:
     """Yield the turn ids in a citation without its parentheses: ``t9``, ``t14`` and ``t15`` for ``t9, t14-15``."""
     for match in _ID.finditer(group):
         first, last = int(match[1]), int(match[2] or match[1])
-        yield from (f"t{number}" for number in range(first, min(last, first + MOST_CITED) + 1))
+        cited = (*range(first, min(last, first + MOST_CITED)), last)
+        yield from (f"t{number}" for number in dict.fromkeys(cited) if number >= first)
 
 
 def _citation(turn_ids: Iterable[str]) -> str:
