@@ -20,10 +20,11 @@ from applier.session.edits import Edits, draft
 from applier.session.ledger import Saved
 from applier.session.persistence import session_name
 from applier.session.planning import TASK_CHARACTERS
-from applier.session.presets import level_after
-from applier.session.request import WINDOW_EXCEEDED, LostResults, TooHeavy, TooLong, stop_reason_of, used_input_tokens
+from applier.session.refusals import WINDOW_EXCEEDED, LostResults, TooHeavy, TooLong, stop_reason_of
+from applier.session.request import used_input_tokens
 from applier.session.state import State
 from applier.session.tiers import PlanTurns, fit_pictures
+from applier.session.triggers import level_after
 from planner.analysis import analyze_history
 from planner.errors import StoreError, TranscriptError
 from planner.evidence.hosts import first_words

@@ -10,8 +10,10 @@ import sys
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from applier.session.presets import Level, Measurement, Preset, level_after
-from applier.session.request import AgentCall, Gauge, TooHeavy, TooLong, prompt_limit_tokens
+from applier.session.presets import Preset
+from applier.session.refusals import TooHeavy, TooLong
+from applier.session.request import AgentCall, Gauge, prompt_limit_tokens
+from applier.session.triggers import Level, Measurement, level_after
 from applier.settings import SessionSettings
 from planner.prices import cache_prices
 from planner.reading.media import Load, MediaLimits

@@ -21,7 +21,8 @@ from applier.session.events import Event, Hooks
 from applier.session.persistence import SessionStore
 from applier.session.planning import Planning
 from applier.session.presets import Preset
-from applier.session.request import AgentCall, read_refusal
+from applier.session.refusals import read_refusal
+from applier.session.request import AgentCall
 from applier.session.sharing import CallGuard
 from applier.session.state import SessionState, Setup, State
 from applier.settings import SessionSettings

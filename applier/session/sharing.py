@@ -22,9 +22,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from applier.session.edits import Frame
 from applier.session.ledger import LastList
 from applier.session.persistence import SavedFrame, SavedSession, session_name
-from applier.session.presets import Level
 from applier.session.request import Gauge
 from applier.session.state import State
+from applier.session.triggers import Level
 from applier.store.store import Store
 from planner.errors import ReferenceNotFound, StoreDamaged, StoreError, TranscriptError
 from planner.reading.tokens import TokenCounter

@@ -20,9 +20,10 @@ from applier.session.history_tracker import HistoryTracker
 from applier.session.ledger import Ledger, Saved, Undoable
 from applier.session.persistence import Committed, SavedFrame, SavedSession, SessionStore, load_session
 from applier.session.planning import BreakerState, Planned, Planning
-from applier.session.presets import Level, Measurement, Preset, preset_named
+from applier.session.presets import Preset, preset_named
 from applier.session.pressure import Pause, Pressure
 from applier.session.request import AgentCall, with_breakpoint
+from applier.session.triggers import Level, Measurement
 from applier.settings import SessionSettings, load_settings
 from applier.store.store import Store
 from applier.view import holds_view, originals_behind
