@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, get_args
 
 from planner.analysis import Analysis, analyze
 from planner.errors import PlannerUnavailable, SettingsError
+from planner.evidence.calls import restore_tool_of
 from planner.guards import check_plan, sound_proposal
 from planner.pinned import unknown_view
 from planner.plan import MOST_TOKENS, CompactionPlan, Finding, HistoryStamp, Provenance, TurnDecision, Usage
@@ -20,7 +21,7 @@ from planner.reading.messages import checked_message
 from planner.reading.tokens import names_provider
 from planner.rules import RulesPlanner
 from planner.selection import Selection, select
-from planner.settings import PlannerName, PlanSettings, ToolUse, declared_uses, restore_tool_of
+from planner.settings import PlannerName, PlanSettings, ToolUse, declared_uses
 
 UNKNOWN_SHARE = 0.8
 """Share of the characters of all tool results from which results of unknown tools are so many that a plan by rules has

@@ -5,10 +5,8 @@ Unknown settings are refused. A tool without a declaration counts as one that ma
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -22,10 +20,6 @@ PlannerName = Literal["auto", "model", "rules"]
 TOOL_NAME = "[a-zA-Z0-9_-]{1,128}"
 """Pattern of a tool's name: ``mcp__memory__restore_context``. It allows nothing that could end a sentence, a line or a
 tag, as the name is shown to the agent."""
-RESTORE_TOOL = "restore_context"
-"""Name of the tool with which an agent reads removed content by its id."""
-_SERVER = "compactor"
-"""Name of this project's MCP server, unless the person who configured it chose another."""
 OptionalToolName = Annotated[str, Field(pattern=rf"^({TOOL_NAME})?$")]
 
 
@@ -136,26 +130,6 @@ class PlanSettings(CheckedSettings):
         share = self.planner_input_ratio * tokens
         between = min(1.25 * self.planner_input_floor_tokens, 1.5 * share)
         return int(max(self.planner_input_floor_tokens, share, between))
-
-
-def bare_tool_name(name: str) -> str:
-    """Return the name of a tool without that of its MCP server, which clients put before it. For
-    ``mcp__SERVER__restore_context`` it is ``restore_context``, whatever the server. For this project's server, the
-    forms of Copilot (``compactor-restore_context``) and OpenCode (``compactor_restore_context``) are known, too."""
-    server, _, tool = name.rpartition("__")
-    return tool if server else re.sub(f"^{_SERVER}[-_]", "", name)
-
-
-def restore_tool_of(tools: Sequence[Mapping[str, Any]], called: str = RESTORE_TOOL) -> str:
-    """Return the full name of the agent's tool that restores removed content, from its `tools`; empty without one.
-    `called`: the tool's name without its server. The host program's own tool is preferred to one of this project's
-    server, and that to one of an unknown server."""
-    all_names = (str((tool.get("function") or tool).get("name", "")) for tool in tools)
-    names = [name for name in all_names if called in (name, bare_tool_name(name)) and re.fullmatch(TOOL_NAME, name)]
-    on_our_server = re.compile(rf"(.*{_SERVER}__|{_SERVER}[-_]){re.escape(called)}")
-    of_host = (name for name in names if name == called)
-    of_our_server = filter(on_our_server.fullmatch, names)
-    return next(chain(of_host, of_our_server, names), "")
 
 
 class ToolUse(CheckedSettings):

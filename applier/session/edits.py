@@ -2,23 +2,25 @@
 
 A tier (one way to shorten the list) returns `Edits`. `draft` makes a `Frame` of them, which holds all differences, and
 a `View` is the resulting list. The list begins with the compacted part (`head`), which replaces the first messages of
-the history; after it, the list follows the history. Nothing is stored here: `applier.session.persistence.commit` first
-stores what a frame leaves out.
+the history; after it, the list follows the history. Nothing is stored here: `Ledger.commit` first stores what a
+frame leaves out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from propcache.api import cached_property
 
-from applier.session.history_tracker import HistoryTracker
+from applier.session.history_tracker import HistoryTracker, Load, load_of
+from applier.session.request import AgentCall
 from applier.view import laid_out
 from planner.layout import inner_mark, without_thinking
 from planner.placeholders import clean
 from planner.plan import CompactionPlan
-from planner.reading.media import PICTURES, Load, load_of
+from planner.reading.media import PICTURES
 from planner.reading.messages import Block, Message, blocks, plain_message, unmarked
 
 Place = tuple[int, int]
@@ -262,3 +264,38 @@ def first_difference(before: Sequence[object], after: Sequence[object]) -> int |
         if old is not new and old != new:
             return at
     return None if len(after) >= len(before) else len(after)
+
+
+LONG_TTL = "1h"
+"""Longer one of the two lifetimes of cached content, as written in a mark for the prompt cache."""
+MAX_CACHE_MARKS = 4
+"""Largest number of ``cache_control`` marks in one request (Anthropic, prompt caching)."""
+
+
+def with_breakpoint(
+    messages: Sequence[object],
+    head: int,
+    call: AgentCall,
+    behind: Sequence[Mapping[str, Any]],
+    replaced: Sequence[Mapping[str, Any]] = (),
+) -> list[object]:
+    """Return `messages` with a prompt-cache mark at the end of the first `head` messages, the compacted part.
+
+    So the provider caches that part, which will stay the same. The mark is set only if the caller sets marks, and one
+    more is allowed. `behind`: the caller's marks after the compacted part. `replaced`: the caller's marks on messages
+    that were compacted. The mark has the longer lifetime if one of these has it, and if all marks before it do, as a
+    longer one may not follow a shorter one.
+    """
+    marks = [*behind, *([call.cache_control] if call.cache_control else [])]
+    all_marks = [*replaced, *marks]
+    if not head or not all_marks or len(marks) + len(call.marks) >= MAX_CACHE_MARKS:
+        return [*messages]
+    may_be_long = all(mark.get("ttl") == LONG_TTL for mark in call.marks)
+    mark = next((mark for mark in all_marks if may_be_long and mark.get("ttl") == LONG_TTL), all_marks[-1])
+    marked_messages = [*messages]
+    last = plain_message(marked_messages[head - 1])
+    content = [*blocks(last)]
+    if content and content[-1]["type"] in ("text", "tool_result", "tool_use") and content[-1].get("text") != "":
+        content[-1] = {**content[-1], "cache_control": dict(mark)}
+        marked_messages[head - 1] = {**last, "content": content}
+    return marked_messages

@@ -8,7 +8,7 @@ changes that the caller makes in place, and never changes a message.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -16,8 +16,9 @@ from planner.analysis import Analysis, analyze_history, call_alone
 from planner.errors import TranscriptError
 from planner.evidence.calls import Call
 from planner.plan import CompactionPlan
-from planner.reading.media import Load, load_of
+from planner.reading.media import MANY_IMAGES_PIXELS, PICTURES, image_size, source_data, visible_pages
 from planner.reading.messages import (
+    Block,
     History,
     Message,
     assemble_history,
@@ -25,6 +26,7 @@ from planner.reading.messages import (
     cache_marks,
     call_ids,
     checked_message,
+    json_pieces,
     message_digest,
     plain_message,
     result_ids,
@@ -36,6 +38,49 @@ from planner.settings import ToolUse
 MAX_HEADS = 6
 """Number of sent lists that are recognized when the caller passes them back, by their compacted beginnings. A caller
 may return with a list from before a few compactions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Numbers and sizes of the pictures (images and documents) in messages, to compare with a provider's limits."""
+
+    images: int = 0
+    """Number of images and document pages."""
+    large: int = 0
+    """Number of images with more than `MANY_IMAGES_PIXELS` on a side."""
+    size: int = 0
+    """Bytes of the messages as JSON."""
+    largest: int = 0
+    """Size of the largest picture, in characters of base64."""
+
+    def __add__(self, other: Load) -> Load:
+        """Return the numbers and sizes of the pictures of both together."""
+        largest = max(self.largest, other.largest)
+        return Load(self.images + other.images, self.large + other.large, self.size + other.size, largest)
+
+
+def load_of(message: Message) -> Load:
+    """Count the pictures (images and documents) and the bytes of `message`, to compare with a provider's limits."""
+    pieces = json_pieces(message, ensure_ascii=False, default=str)
+    size = sum(len(piece.encode(errors="replace")) for piece in pieces)
+    return sum((picture_load(picture) for picture in pictures_in(blocks(message))), Load(size=size))
+
+
+def picture_load(picture: Block) -> Load:
+    """Count one image or document. Its `size` is 0, as the bytes of a message are counted as a whole."""
+    if picture["type"] == "document":
+        return Load(images=visible_pages(picture), largest=len(source_data(picture)))
+    is_large = max(image_size(picture) or (0,)) > MANY_IMAGES_PIXELS
+    return Load(1, int(is_large), largest=len(source_data(picture)))
+
+
+def pictures_in(content: Sequence[object]) -> Iterator[Block]:
+    """Yield the image and document blocks in the list `content` of a message, also those inside tool results."""
+    for block in content:
+        if isinstance(block, dict) and block.get("type") in PICTURES:
+            yield block
+        elif isinstance(block, dict) and isinstance(inner := block.get("content"), list):
+            yield from pictures_in(inner)
 
 
 @dataclass(frozen=True, slots=True)

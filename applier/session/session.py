@@ -7,9 +7,13 @@ call. `prepare` never raises, never changes the caller's list, and removes nothi
 from __future__ import annotations
 
 import logging
+import os
+import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from operator import is_
 from pathlib import Path
@@ -23,7 +27,7 @@ from applier.session.planning import Planning
 from applier.session.presets import Preset
 from applier.session.refusals import read_refusal
 from applier.session.request import AgentCall
-from applier.session.sharing import CallGuard
+from applier.session.sharing import Sharing
 from applier.session.state import SessionState, Setup, State
 from applier.settings import SessionSettings
 from applier.store.excerpt import Restored, SearchResult, find_matches
@@ -44,6 +48,74 @@ MAX_CHILD_NUMBER = 10**15
 """Limit of the random numbers in the ids of children, large enough that two processes never draw the same one."""
 CLOSE_SECONDS = 5.0
 """Longest time that `close` waits for a call that still runs in another thread."""
+
+
+class CallGuard:
+    """Holder of a session's state, which lets only one call at a time change it, also if several threads call."""
+
+    def __init__(self, state: State) -> None:
+        """Begin with `state` as the session's state."""
+        self.state = state
+        self.lock = threading.RLock()
+        self._draft: State | None = None
+        self._sharing = Sharing(state.setup.session_id) if state.setup.is_shared else None
+        _ALL.add(self)
+
+    @contextmanager
+    def exclusively(self) -> Iterator[State]:
+        """Yield a copy of the state to one thread at a time; at the end of the block the copy becomes the state. So an
+        interrupted call leaves the session unchanged. A hook that calls the session within a call works on the same
+        copy."""
+        with self.lock:
+            if self._draft is not None:
+                yield self._draft
+                return
+            try:
+                self._draft = draft = self.state.copy()
+                yield draft
+                self.state = draft
+            finally:
+                self._draft = None
+
+    @contextmanager
+    def across_processes(self) -> Iterator[State]:
+        """Yield the state as `exclusively` does, after loading what the last call in any process stored."""
+        with self.exclusively() as state, self._sharing.around_call(state) if self._sharing else nullcontext():
+            yield state
+
+    @contextmanager
+    def newest(self) -> Iterator[State]:
+        """Yield the state as `across_processes` does, for a call that changes nothing for other processes, so that
+        nothing is stored."""
+        with self.exclusively() as state:
+            if self._sharing is not None:
+                self._sharing.load(state)
+            yield state
+
+    def note(self, state: State) -> None:
+        """Store changes that were made between two calls, if other processes share the session."""
+        if self._sharing is not None:
+            self._sharing.note(state)
+
+    def free_lock(self) -> None:
+        """Replace the lock after a fork, in the child process, if another thread of the parent held it. That thread
+        does not exist in the child, so nobody would release the lock."""
+        if self.lock.acquire(blocking=False):
+            self.lock.release()
+        else:
+            self.lock, self._draft = threading.RLock(), None
+
+
+_ALL: weakref.WeakSet[CallGuard] = weakref.WeakSet()
+
+
+def _in_forked_child() -> None:
+    for turns in list(_ALL):
+        turns.free_lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_forked_child)
 
 
 class Session:

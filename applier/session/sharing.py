@@ -1,19 +1,16 @@
-"""One call at a time in one session, also if several processes serve the session, such as proxies behind a balancer.
+"""Shares one session among several processes, such as proxies behind a balancer, one call at a time.
 
-Such processes share the session through one store: each call continues from the stored state after the last call,
-whatever process that was in. States are numbered, so that a process notices a newer one. Answers to lists unknown to a
+The processes use one store: each call continues from the stored state after the last call, whatever process that was
+in. States are numbered, so that a process notices a newer one. Answers to lists unknown to a
 process are sent without their thinking, which the API might refuse. No process waits long for another; while the store
 cannot be reached, each continues with its own state.
 """
 
 from __future__ import annotations
 
-import os
-import threading
 import uuid
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from applier.session.edits import Frame
 from applier.session.ledger import LastList
 from applier.session.persistence import SavedFrame, SavedSession, session_name
-from applier.session.request import Gauge
+from applier.session.pressure import Gauge
 from applier.session.state import State
 from applier.session.triggers import Level
 from applier.store.store import Store
@@ -33,74 +30,6 @@ HOLD_SECONDS = 2.0
 """Longest time that a call waits for a call of another process in the same session."""
 PLAN_SECONDS = 120.0
 """Longest time that other processes wait for a plan made in advance by one, unless the window is nearly full."""
-
-
-class CallGuard:
-    """Holder of a session's state, which lets only one call at a time change it, also if several threads call."""
-
-    def __init__(self, state: State) -> None:
-        """Begin with `state` as the session's state."""
-        self.state = state
-        self.lock = threading.RLock()
-        self._draft: State | None = None
-        self._sharing = Sharing(state.setup.session_id) if state.setup.is_shared else None
-        _ALL.add(self)
-
-    @contextmanager
-    def exclusively(self) -> Iterator[State]:
-        """Yield a copy of the state to one thread at a time; at the end of the block the copy becomes the state. So an
-        interrupted call leaves the session unchanged. A hook that calls the session within a call works on the same
-        copy."""
-        with self.lock:
-            if self._draft is not None:
-                yield self._draft
-                return
-            try:
-                self._draft = draft = self.state.copy()
-                yield draft
-                self.state = draft
-            finally:
-                self._draft = None
-
-    @contextmanager
-    def across_processes(self) -> Iterator[State]:
-        """Yield the state as `exclusively` does, after loading what the last call in any process stored."""
-        with self.exclusively() as state, self._sharing.around_call(state) if self._sharing else nullcontext():
-            yield state
-
-    @contextmanager
-    def newest(self) -> Iterator[State]:
-        """Yield the state as `across_processes` does, for a call that changes nothing for other processes, so that
-        nothing is stored."""
-        with self.exclusively() as state:
-            if self._sharing is not None:
-                self._sharing.load(state)
-            yield state
-
-    def note(self, state: State) -> None:
-        """Store changes that were made between two calls, if other processes share the session."""
-        if self._sharing is not None:
-            self._sharing.note(state)
-
-    def free_lock(self) -> None:
-        """Replace the lock after a fork, in the child process, if another thread of the parent held it. That thread
-        does not exist in the child, so nobody would release the lock."""
-        if self.lock.acquire(blocking=False):
-            self.lock.release()
-        else:
-            self.lock, self._draft = threading.RLock(), None
-
-
-_ALL: weakref.WeakSet[CallGuard] = weakref.WeakSet()
-
-
-def _in_forked_child() -> None:
-    for turns in list(_ALL):
-        turns.free_lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_forked_child)
 
 
 class PressureFields(BaseModel):

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from applier.session.edits import Frame, View
+from applier.session.edits import Frame, View, with_breakpoint
 from applier.session.events import EventLog, Hooks
 from applier.session.history_tracker import HistoryTracker
 from applier.session.ledger import Ledger, Saved, Undoable
@@ -22,7 +22,7 @@ from applier.session.persistence import Committed, SavedFrame, SavedSession, Ses
 from applier.session.planning import BreakerState, Planned, Planning
 from applier.session.presets import Preset, preset_named
 from applier.session.pressure import Pause, Pressure
-from applier.session.request import AgentCall, with_breakpoint
+from applier.session.request import AgentCall
 from applier.session.triggers import Level, Measurement
 from applier.settings import SessionSettings, load_settings
 from applier.store.store import Store
@@ -126,7 +126,10 @@ class State:
     @property
     def goal_tokens(self) -> int:
         """Tokens that the next plan should leave, without the newest, unanswered messages."""
-        return self.pressure.goal_tokens(self.setup.preset, self.ledger.tracker.tokens)
+        pressure, tier = self.pressure, self.setup.preset.plan_goal
+        if tier is None:
+            return pressure.room_tokens
+        return tier.goal_tokens(pressure.room_tokens, pressure.gauge.of_messages(self.ledger.tracker.tokens))
 
     @property
     def kept_tokens(self) -> int:

@@ -18,17 +18,17 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from applier.session.edits import Edits, Frame, Place
-from applier.session.history_tracker import HistoryTracker, Result
-from applier.session.request import Gauge
+from applier.session.history_tracker import HistoryTracker, Load, Result, picture_load, pictures_in
+from applier.session.pressure import Gauge, MediaLimits
 from planner.analysis import Analysis
-from planner.evidence.calls import CallKind
+from planner.evidence.calls import RESTORE_TOOL, CallKind, bare_tool_name
 from planner.guards import check_plan
 from planner.placeholders import clean, media_mark, with_gaps
 from planner.plan import CompactionPlan, HistoryStamp, Provenance, Strategy, TurnDecision
 from planner.reading.lines import Line
-from planner.reading.media import MANY_IMAGES, Load, MediaLimits, picture_load, pictures_in, source_data
+from planner.reading.media import MANY_IMAGES, source_data
 from planner.reading.messages import Block, History, Turn, blocks, plain_message, readable_text
-from planner.settings import RESTORE_TOOL, PlanSettings, bare_tool_name
+from planner.settings import PlanSettings
 
 WORTH_SHARE, NEW_SHARE = 0.75, 0.5
 """Shares for a plan that is requested soon after the last one, when there is little to remove. If the goal would leave

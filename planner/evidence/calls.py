@@ -24,7 +24,7 @@ from planner.evidence.words import words_of
 from planner.reading.lazy import lazy_pattern
 from planner.reading.lines import Statement, line_count, numbers_of, text_width
 from planner.reading.messages import Block, History, Turn, parsed_result, result_text, result_texts, to_json
-from planner.settings import ToolUse
+from planner.settings import TOOL_NAME, ToolUse
 
 CallKind = Literal["read", "search", "write", "run", "ask", "other"]
 
@@ -281,6 +281,32 @@ def calls_of(
         name, arguments = str(block.get("name", "")), input_value if isinstance(input_value, dict) else {}
         calls.append(Call(name, arguments, index, result_index, result, number, uses.get(name), read(name, arguments)))
     return tuple(calls)
+
+
+RESTORE_TOOL = "restore_context"
+"""Name of the tool with which an agent reads removed content by its id."""
+_SERVER = "compactor"
+"""Name of this project's MCP server, unless the person who configured it chose another."""
+
+
+def bare_tool_name(name: str) -> str:
+    """Return the name of a tool without that of its MCP server, which clients put before it. For
+    ``mcp__SERVER__restore_context`` it is ``restore_context``, whatever the server. For this project's server, the
+    forms of Copilot (``compactor-restore_context``) and OpenCode (``compactor_restore_context``) are known, too."""
+    server, _, tool = name.rpartition("__")
+    return tool if server else re.sub(f"^{_SERVER}[-_]", "", name)
+
+
+def restore_tool_of(tools: Sequence[Mapping[str, Any]], called: str = RESTORE_TOOL) -> str:
+    """Return the full name of the agent's tool that restores removed content, from its `tools`; empty without one.
+    `called`: the tool's name without its server. The host program's own tool is preferred to one of this project's
+    server, and that to one of an unknown server."""
+    all_names = (str((tool.get("function") or tool).get("name", "")) for tool in tools)
+    names = [name for name in all_names if called in (name, bare_tool_name(name)) and re.fullmatch(TOOL_NAME, name)]
+    on_our_server = re.compile(rf"(.*{_SERVER}__|{_SERVER}[-_]){re.escape(called)}")
+    of_host = (name for name in names if name == called)
+    of_our_server = filter(on_our_server.fullmatch, names)
+    return next(chain(of_host, of_our_server, names), "")
 
 
 Status = Literal["passed", "failed", "done", "running", "unanswered"]

@@ -1,8 +1,7 @@
 """Finds the media in messages (images, documents, sound, films) and counts their tokens.
 
-It reads the dimensions of an image from its first bytes, and knows how many media and bytes a provider accepts. A
-medium is recognised anywhere in JSON data: as a block, as a data URL, or as base64 next to its type. It fetches
-nothing.
+It reads the dimensions of an image from its first bytes. A medium is recognised anywhere in JSON data: as a block, as a
+data URL, or as base64 next to its type. It fetches nothing.
 """
 
 from __future__ import annotations
@@ -12,11 +11,10 @@ import io
 import math
 import re
 import struct
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.reading.messages import Block, Message, blocks, field_of, json_pieces
+from planner.reading.messages import Block, field_of
 
 PIXELS_PER_TOKEN = 750
 """Pixels of an image that cost one token (Anthropic)."""
@@ -46,6 +44,13 @@ _SEALED_NAME = re.compile(r"encrypted|signature|sealed")
 _TEXT_NAME = re.compile(r"text/|/json|/csv|/xml")
 _HINT_CHARACTERS = 100
 """Largest length of a text next to a medium in which its type is looked for. A longer text is content."""
+
+PICTURES = ("image", "document")
+"""Types of content blocks that count as pictures."""
+MANY_IMAGES = 20
+"""Number of images in a request above which no side of an image may exceed `MANY_IMAGES_PIXELS`."""
+MANY_IMAGES_PIXELS = 2_000
+"""Largest side, in pixels, of an image in a request with more than `MANY_IMAGES`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,71 +164,3 @@ def visible_pages(block: Block) -> int:
 
 def _decoded(data: str) -> bytes:
     return base64.b64decode(data.replace("-", "+").replace("_", "/") + "=" * (-len(data) % 4))
-
-
-PICTURES = ("image", "document")
-"""Types of content blocks that count as pictures."""
-MANY_IMAGES = 20
-"""Number of images in a request above which no side of an image may exceed `MANY_IMAGES_PIXELS`."""
-MANY_IMAGES_PIXELS = 2_000
-"""Largest side, in pixels, of an image in a request with more than `MANY_IMAGES`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """Numbers and sizes of the pictures (images and documents) in messages, to compare with a provider's limits."""
-
-    images: int = 0
-    """Number of images and document pages."""
-    large: int = 0
-    """Number of images with more than `MANY_IMAGES_PIXELS` on a side."""
-    size: int = 0
-    """Bytes of the messages as JSON."""
-    largest: int = 0
-    """Size of the largest picture, in characters of base64."""
-
-    def __add__(self, other: Load) -> Load:
-        """Return the numbers and sizes of the pictures of both together."""
-        largest = max(self.largest, other.largest)
-        return Load(self.images + other.images, self.large + other.large, self.size + other.size, largest)
-
-
-def load_of(message: Message) -> Load:
-    """Count the pictures (images and documents) and the bytes of `message`, to compare with a provider's limits."""
-    pieces = json_pieces(message, ensure_ascii=False, default=str)
-    size = sum(len(piece.encode(errors="replace")) for piece in pieces)
-    return sum((picture_load(picture) for picture in pictures_in(blocks(message))), Load(size=size))
-
-
-def picture_load(picture: Block) -> Load:
-    """Count one image or document. Its `size` is 0, as the bytes of a message are counted as a whole."""
-    if picture["type"] == "document":
-        return Load(images=visible_pages(picture), largest=len(source_data(picture)))
-    is_large = max(image_size(picture) or (0,)) > MANY_IMAGES_PIXELS
-    return Load(1, int(is_large), largest=len(source_data(picture)))
-
-
-def pictures_in(content: Sequence[object]) -> Iterator[Block]:
-    """Yield the image and document blocks in the list `content` of a message, also those inside tool results."""
-    for block in content:
-        if isinstance(block, dict) and block.get("type") in PICTURES:
-            yield block
-        elif isinstance(block, dict) and isinstance(inner := block.get("content"), list):
-            yield from pictures_in(inner)
-
-
-@dataclass(frozen=True, slots=True)
-class MediaLimits:
-    """Largest numbers of pictures and bytes in a request: the API's, until an error names smaller ones."""
-
-    images: int = 100
-    """Largest number of images and document pages."""
-    size: int = 30_000_000
-    """Largest number of bytes of all messages; the whole request, with system and tools, may have 32 MB."""
-    largest: int = sys.maxsize
-    """Largest size of one picture, in characters of base64; without a limit until an error names it."""
-
-    def excess(self, load: Load) -> float:
-        """Return the largest share that `load` uses of any limit. A provider refuses a request if it is above 1."""
-        share_with_large = load.images / MANY_IMAGES if load.large else 0.0
-        return max(load.images / self.images, load.size / self.size, load.largest / self.largest, share_with_large)

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from applier.adapters.transcripts import read_transcript
-from applier.session.request import prompt_limit_tokens
+from applier.session.pressure import prompt_limit_tokens
 from planner.prices import CACHE_READ_PRICES, WRITE_5_MINUTES
 from planner.reading.messages import plain_message
 from planner.reading.tokens import TokenCounter

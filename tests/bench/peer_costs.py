@@ -13,7 +13,7 @@ from typing import Any
 from applier.eval.replay import Replay, ReplayedCall
 from applier.eval.survival import specifics
 from applier.session.edits import first_difference
-from applier.session.request import prompt_limit_tokens
+from applier.session.pressure import prompt_limit_tokens
 from planner.reading.messages import Message, plain_message
 from planner.reading.tokens import TokenCounter
 from tests.bench.peers import original_messages, to_langchain

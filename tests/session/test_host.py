@@ -16,7 +16,7 @@ from applier.adapters.agent_tools import AGENT_TOOLS, handle_tool_use
 from applier.session import Session
 from applier.session.persistence import SessionStore
 from applier.session.planning import Planning, Worker
-from applier.session.request import Gauge
+from applier.session.pressure import Gauge
 from applier.settings import SessionSettings, load_settings
 from applier.store import history_key, open_store
 from planner.errors import SettingsError, StoreError

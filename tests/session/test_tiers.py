@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from applier.session.edits import Edits, Frame, draft, message_at, without_refused_thinking
 from applier.session.history_tracker import HistoryTracker
-from applier.session.request import Gauge
+from applier.session.pressure import Gauge
 from applier.session.tiers import ClearResults, DemoteLarge, PlanTurns, RetreatHead, Situation, SnipMiddle, StubRereads
 from planner import TokenCounter
 from planner.api import plan_analysis

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.session.request import prompt_limit_tokens
+from applier.session.pressure import prompt_limit_tokens
 from applier.session.triggers import LEVELS, Measurement, When, level_after
 from planner.prices import cache_prices
 
