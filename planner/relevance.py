@@ -179,8 +179,8 @@ class Occurrences:
         Yield the places of these names. `places`: place of each name. `kinds`: kind of each name, by place. Words and
         numbers are no components, as `words_of` finds them anyway."""
         for name in compress(places, map(JOINED.__eq__, kinds)):
-            in_places = [place for part in parts_of(name) if (place := places.get(part, -1)) >= 0]
-            found = [place for place in in_places if kinds[place] != WORD]
+            in_places = map(places.get, parts_of(name))
+            found = [place for place in in_places if place is not None and kinds[place] != WORD]
             if len(found) > 1 and max(found) >= first_new:
                 self.parts[found[0]] = array("I", found)
                 yield found[0]

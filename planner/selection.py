@@ -9,7 +9,7 @@ forward, and its size is estimated as an upper bound without regard to other tur
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from itertools import accumulate, takewhile
@@ -415,8 +415,7 @@ class _Selecting:
             kept_texts.add_text(statement.text)
         for turn_id in self.chosen:
             self._note_heads(kept_texts, turn_id)
-            for number in self._lines_kept(turn_id):
-                line = self._shown_line(turn_id, number)
+            for line in self._shown_lines(turn_id, self._lines_kept(turn_id)):
                 kept_texts.add(line.names, line.text, turn_id)
         return kept_texts
 
@@ -426,12 +425,13 @@ class _Selecting:
         for head in filter(_HEAD.match, entry.split("\n")):
             kept_texts.add_text(head, f"> {turn_id}")
 
-    def _shown_line(self, turn_id: str, number: int) -> _ShownLine:
-        """Return the line with this number of a turn, as the compacted messages show it."""
-        turn = self.turns[turn_id]
-        text = line_text(turn, turn.lines[number - 1], self.request.evidence.root)
-        names = self.request.relevance.names_in(turn_id, number - 1, number) or [one_line(text)]
-        return _ShownLine(turn_id, number, text, names)
+    def _shown_lines(self, turn_id: str, numbers: Iterable[int]) -> Iterator[_ShownLine]:
+        """Yield the lines with these `numbers` of a turn, as the compacted messages show them."""
+        turn, root, names_in = self.turns[turn_id], self.request.evidence.root, self.request.relevance.names_in
+        for line in turn.lines.numbered(numbers):
+            text = line_text(turn, line, root)
+            names = names_in(turn_id, line.number - 1, line.number) or [one_line(text)]
+            yield _ShownLine(turn_id, line.number, text, names)
 
     def _without_repeated_lines(self, kept_texts: KeptTexts, before: Mapping[str, TurnDecision]) -> dict[str, set[int]]:
         """Find lines that were added since the decisions `before` and only repeat kept text. Return the other lines of
@@ -443,7 +443,7 @@ class _Selecting:
         for turn_id, old_numbers in kept_lines.items():
             if old_numbers:
                 self._note_heads(kept_texts, turn_id)
-            added += (self._shown_line(turn_id, number) for number in self._lines_kept(turn_id) - old_numbers)
+            added += self._shown_lines(turn_id, self._lines_kept(turn_id) - old_numbers)
         shortened: set[str] = set()  # ids of turns that lose lines
         for line in sorted(added, key=lambda line: (-len(line.text), line.number)):
             turn_id = line.turn_id
