@@ -106,26 +106,20 @@ def _facts(request: PlanRequest) -> tuple[ExtractedFact, ...]:
 
 
 def _facts_of(turn: TurnEvidence) -> tuple[tuple[FactType, str], ...]:
-    return tuple(_facts_in(turn))
-
-
-def _facts_in(turn: TurnEvidence) -> Iterator[tuple[FactType, str]]:
-    """Yield the type and content of each fact in `turn`: demands of the user, failures, changed files, installed
+    """Return the type and content of each fact in `turn`: demands of the user, failures, changed files, installed
     packages, and decisions of the agent."""
-    for text in demands_in(turn):
-        yield "constraint", text
+    facts: list[tuple[FactType, str]] = [("constraint", text) for text in demands_in(turn)]
     for failed_line in turn.statements_of(turn.failure_lines):
         text = failed_line.text.strip()
         cut_text = text if len(text) <= FACT_CHARACTERS else text[:FACT_CHARACTERS].rpartition(" ")[0]
         if cut_text:  # cut between words, as half a name would count as made up
-            yield "error", cut_text
+            facts.append(("error", cut_text))
     for call in turn.calls:
         if call.kind == "write" and call.path and not call.is_error:
-            yield "file_state", call.path
+            facts.append(("file_state", call.path))
         if call.reading.installs and not call.is_error:
-            yield "dependency", call.reading.installs[:FACT_CHARACTERS]
-    for text in decisions_in(turn):
-        yield "decision", text
+            facts.append(("dependency", call.reading.installs[:FACT_CHARACTERS]))
+    return (*facts, *(("decision", text) for text in decisions_in(turn)))
 
 
 def demands_in(turn: TurnEvidence) -> Iterator[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from propcache.api import cached_property
 
-from applier.session.persistence import load_session
+from applier.session.ledger import load_session
 from applier.store.excerpt import Restored, SearchResult
 from applier.store.listing import KnownFact, facts_about, known_facts, stored_facts
 from applier.store.records import parse_reference, shortest_names

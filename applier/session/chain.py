@@ -17,8 +17,7 @@ from typing import Any
 from applier.learning.learned import Memory, lines_for, opening_text
 from applier.session.compaction import Compaction, attempt, pause_tier, run_row, situation_of
 from applier.session.edits import Edits, draft
-from applier.session.ledger import Saved
-from applier.session.persistence import session_name
+from applier.session.ledger import Saved, session_name
 from applier.session.planning import TASK_CHARACTERS
 from applier.session.refusals import WINDOW_EXCEEDED, LostResults, TooHeavy, TooLong, stop_reason_of
 from applier.session.request import used_input_tokens

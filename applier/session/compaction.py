@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 from applier.session.edits import Edits, Frame, View, draft, first_difference
 from applier.session.events import EventKind
 from applier.session.history_tracker import HistoryTracker
-from applier.session.persistence import within
 from applier.session.presets import Step
 from applier.session.state import State
 from applier.session.tiers import ClearResults, Situation, Tier
+from applier.store.opening import within
 from planner.errors import StoreError
 from planner.evidence.effects import Task, task_lists
 from planner.placeholders import clean, history_key

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from operator import methodcaller
 from typing import Any, Literal, get_args
 
-from applier.session.persistence import SessionStore
+from applier.store.opening import SessionStore
 from planner.errors import SettingsError, StoreError
 from planner.prices import switch_money
 from planner.settings import nearest

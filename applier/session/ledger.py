@@ -1,4 +1,4 @@
-"""Record of a session: its history, the list in force, the list that was sent last, and what can be undone.
+"""Record of a session: its history, the list in force, the list that was sent last, what can be undone, what is stored.
 
 A frame is the difference between the history and the list that is sent; the frame in force makes the next list. The
 ledger decides which list is valid for the messages received. It knows no triggers and no prompt sizes. Its values are
@@ -11,18 +11,137 @@ import copy
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from applier.session.edits import Frame, View, first_disagreement, without_refused_thinking
 from applier.session.history_tracker import Arrival, HistoryTracker
-from applier.session.persistence import Committed, SavedFrame, SessionStore, commit
 from applier.store.excerpt import Restored
+from applier.store.forgetting import SESSION_STATE
+from applier.store.opening import SessionStore
 from applier.store.records import NOTED_SECONDS
+from applier.store.store import Store
 from applier.view import remember_view
-from planner.errors import ReferenceNotFound, StoreError
+from planner.errors import ReferenceNotFound, StoreDamaged, StoreError
+from planner.reading.messages import plain_message
 
 MOST_UNDOABLE = 10
 """Largest number of compactions that can be undone, as each needs memory for a decision on every turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Frame (changes that make the sent list from the history) whose originals are stored, with what else is stored."""
+
+    frame: Frame = field(default_factory=Frame)
+    key: str = ""
+    """Store key of the history; empty if no history is stored, or if the caller changed its messages since."""
+    messages: int = 0
+    """Number of messages of the present history that the store has."""
+
+    def holds(self, frame: Frame, length: int) -> bool:
+        """Return True if the store has every message that `frame` (the changes of the list to send) replaces, so that
+        nothing is lost. `length`: number of messages of the history."""
+        return frame.start <= self.messages and not any(self.messages <= at < length for at in frame.edited)
+
+
+class SavedFrame(BaseModel):
+    """Frame (changes that make the sent list from the history) in the form in which it is stored."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    key: str = Field(pattern="^(h[0-9a-f]{32,64})?$")
+    messages: int = Field(ge=0)
+    plan_id: str
+    head: list[dict[str, Any]]
+    start: int = Field(ge=0)
+    placeholders: list[tuple[int, int, str]]
+    additions: list[tuple[int, str]]
+    unthinking: list[int]
+
+    @classmethod
+    def of(cls, committed: Committed) -> Self:
+        """Return the frame in `committed` in the form in which it is stored."""
+        frame = committed.frame
+        return cls(
+            key=committed.key,
+            messages=committed.messages,
+            plan_id=frame.plan_id,
+            head=[plain_message(message) for message in frame.head],
+            start=frame.start,
+            placeholders=[(*place, text) for place, text in frame.placeholders.items()],
+            additions=list(frame.additions.items()),
+            unthinking=sorted(frame.unthinking),
+        )
+
+    def committed(self, store: Store) -> Committed:
+        """Return the stored changes (a frame) as an object, with the plan by which they were made, unless that was
+        deleted or is of another version of this program.
+
+        Raises:
+            StoreError: the store failed.
+            TranscriptError: an entry of `head` is not a message.
+        """
+        plan = None
+        with suppress(ReferenceNotFound, StoreDamaged):  # the next compaction plans from the originals
+            plan = store.load_plan(self.plan_id) if self.plan_id else None
+        frame = Frame(
+            plan=plan,
+            plan_id=self.plan_id if plan is not None else "",
+            head=tuple(plain_message(message, f"head[{at}]") for at, message in enumerate(self.head)),
+            start=self.start,
+            placeholders={(message, block): text for message, block, text in self.placeholders},
+            additions=dict(self.additions),
+            unthinking=frozenset(self.unthinking),
+        )
+        return Committed(frame, self.key, self.messages)
+
+
+class SavedSession(BaseModel):
+    """State of a session in the store, from which another process can continue."""
+
+    model_config = ConfigDict(extra="ignore")  # other versions have more fields
+
+    version: int = 1
+    frame: SavedFrame
+    before: SavedFrame | None = None
+    """Changes that made the list before the last compaction, to which `undo` returns; None if there was none."""
+    is_sent: bool = True
+    """True if the stored list was also sent; False if the model's next answer belongs to an earlier list."""
+    compactions: int = 0
+    ratio: float = 1.0
+    """Measured factor from our count of tokens to the provider's (`Gauge.ratio`)."""
+    extra_tokens: float = 0.0
+    """Tokens that the provider counts in addition (`Gauge.extra_tokens`)."""
+    read_tokens: int = 0
+    """Tokens that planners have read for this session."""
+    rests: list[tuple[str, bool, int, int]] = []
+    """Tiers (ways to shorten the list) that are not tried for now, after an earlier try or `undo`: the tier's name,
+    whether it ran because the window was nearly full, and the sizes of the history and of its answered part from which
+    it is tried again."""
+    model: str = ""
+    """Agent's model in its last request; empty if there was no request."""
+    thinking: dict[str, Any] | None = None
+    """Field ``thinking`` of the agent's last request; None without one."""
+
+
+def session_name(session_id: str) -> str:
+    """Return the name under which the store has the state of the session with this id."""
+    return f"{SESSION_STATE}{session_id}"
+
+
+def load_session(store: Store, session_id: str) -> SavedSession | None:
+    """Return the stored state of the session with this id; None if there is none.
+
+    Raises:
+        StoreDamaged: the stored state is not valid.
+    """
+    data = store.get_state(session_name(session_id))
+    try:
+        return None if data is None else SavedSession.model_validate(data)
+    except ValidationError as error:
+        raise StoreDamaged(f"session {session_id}: its state cannot be read: {error.errors()[0]['msg']}") from None
 
 
 class Undoable(NamedTuple):
@@ -204,15 +323,23 @@ class Ledger:
             self.keys.append(committed.key)
 
     def commit(self, frame: Frame, store: SessionStore, view: View | None = None) -> None:
-        """Store the content that `frame` leaves out of the list, then use `frame` for all following lists.
+        """Store the content that `frame` leaves out of the list, its new plan and facts; then use `frame` for all
+        following lists.
 
         `view`: the list it makes, if known.
 
         Raises:
             StoreError: the content could not be stored; nothing has changed.
         """
-        tracker, view = self.tracker, view or View.of(frame, self.tracker)
-        committed = commit(frame, tracker, store, self.committed)
+        tracker, before, view = self.tracker, self.committed, view or View.of(frame, self.tracker)
+        plan = frame.plan if not frame.plan_id else None  # a new plan; the facts of one refer to the whole history
+        has_all = before.messages == len(tracker) or (plan is None and before.holds(frame, len(tracker)))
+        if not (before.key and has_all):
+            before = replace(before, key=store.save(tracker.history), messages=len(tracker))
+        if plan is not None:
+            frame = replace(frame, plan_id=store.use(lambda opened: opened.save_plan(plan)))
+            store.use(lambda opened: opened.save_facts(plan.extracted_facts, before.key, plan.secrets))
+        committed = replace(before, frame=frame)
         if frame.head:
             known = {"owner": self.owner, "key": committed.key, "plan_id": committed.frame.plan_id}
             store.use(lambda opened: remember_view(opened, view.messages, tracker.history, frame.start, **known))

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from applier.session.events import EventKind
-from applier.session.persistence import within
 from applier.settings import SessionSettings
+from applier.store.opening import within
 from planner.analysis import Analysis
 from planner.api import PlannerChoice, asks_model, name_of_planner, open_planner, plan_analysis, shares_client
 from planner.evidence.hosts import first_words

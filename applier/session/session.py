@@ -22,7 +22,6 @@ from typing import Any, Self
 from applier.session import chain
 from applier.session.compaction import Compaction
 from applier.session.events import Event, Hooks
-from applier.session.persistence import SessionStore
 from applier.session.planning import Planning
 from applier.session.presets import Preset
 from applier.session.refusals import read_refusal
@@ -31,6 +30,7 @@ from applier.session.sharing import Sharing
 from applier.session.state import SessionState, Setup, State
 from applier.settings import SessionSettings
 from applier.store.excerpt import Restored, SearchResult, find_matches
+from applier.store.opening import SessionStore
 from applier.store.store import Store
 from planner.api import PlannerChoice, check_argument, check_planner, check_request
 from planner.errors import ReferenceNotFound, SettingsError, StoreError

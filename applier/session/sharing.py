@@ -17,8 +17,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from applier.session.edits import Frame
-from applier.session.ledger import LastList
-from applier.session.persistence import SavedFrame, SavedSession, session_name
+from applier.session.ledger import LastList, SavedFrame, SavedSession, session_name
 from applier.session.pressure import Gauge
 from applier.session.state import State
 from applier.session.triggers import Level

@@ -17,14 +17,14 @@ from typing import Any
 from applier.session.edits import Frame, View, with_breakpoint
 from applier.session.events import EventLog, Hooks
 from applier.session.history_tracker import HistoryTracker
-from applier.session.ledger import Ledger, Saved, Undoable
-from applier.session.persistence import Committed, SavedFrame, SavedSession, SessionStore, load_session
+from applier.session.ledger import Committed, Ledger, Saved, SavedFrame, SavedSession, Undoable, load_session
 from applier.session.planning import BreakerState, Planned, Planning
 from applier.session.presets import Preset, preset_named
 from applier.session.pressure import Pause, Pressure
 from applier.session.request import AgentCall
 from applier.session.triggers import Level, Measurement
 from applier.settings import SessionSettings, load_settings
+from applier.store.opening import SessionStore
 from applier.store.store import Store
 from applier.view import holds_view, originals_behind
 from planner.api import check_argument

@@ -1,5 +1,7 @@
 """Opens a store: the file with a given name, the file in the user's state folder, or a PostgreSQL database.
 
+`SessionStore` opens the store of a session when it is first needed, and again if its file was removed.
+
 Checks the format, and upgrades format 4, with keys and plan ids of 8 hex digits, to format 5, with keys of 32. Only
 states and events had the short forms. A state with a short key that fits no history or several is deleted; its session
 begins again from the agent's whole list.
@@ -11,21 +13,24 @@ import json
 import os
 import re
 import tempfile
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import platformdirs
 
 from applier.store.backend import VERSION_TABLE, Backend, SqlBackend, SqliteBackend
 from applier.store.forgetting import state_name
-from applier.store.records import encode, in_parts, pack, plan_keys, read
+from applier.store.records import SavedChain, encode, in_parts, pack, plan_keys, read
 from applier.store.store import Store
-from planner.errors import StoreDamaged, StoreError
+from planner.errors import SettingsError, StoreDamaged, StoreError, StoreReplaced
 from planner.placeholders import KEY_DIGITS
-from planner.reading.messages import to_json
+from planner.reading.messages import History, to_json
+
+T = TypeVar("T")
 
 OLD_FORMAT = 4
 _SHORT = re.compile(r"([hp][0-9a-f]{8})((?::t[1-9][0-9]*)?)")
@@ -266,3 +271,124 @@ def _version(backend: SqlBackend) -> int:
     if len(rows) != 1 or rows[0][0] < 1:
         raise StoreDamaged(f"{backend.place}: its version cannot be read; restore it from a backup")
     return int(rows[0][0])
+
+
+REST_SECONDS = 30.0
+"""Time after a failure of the store in which nothing is compacted, in seconds."""
+
+
+def within(seconds: float, since: float | None, now: float) -> bool:
+    """Return True if less than `seconds` have passed from `since` to `now`. False if `since` is None or after `now`, so
+    that a wait ends if the clock was set back."""
+    return since is not None and 0 <= now - since < seconds
+
+
+class SessionStore:
+    """Store of a session and of its subagents' sessions, opened when it is first needed."""
+
+    def __init__(self, store: Store | str | Path | None, patience_seconds: float | None = None) -> None:
+        """Use `store`: an open store, which the caller closes, the path of one, or None for the default one.
+
+        If this opens a store on a server, an operation longer than `patience_seconds` is broken off.
+
+        Raises:
+            SettingsError: `store` is none of these.
+        """
+        self._path: str | Path | None = None
+        self._patience = patience_seconds
+        self._store: Store | None = None
+        """Open store. If two threads open it at once, the first wins. There is no lock, because a lock could stay
+        locked for ever after a fork."""
+        if store is None or isinstance(store, str | os.PathLike):
+            self._path = store
+        elif hasattr(store, "save_history"):
+            self._store = store
+        else:
+            raise SettingsError(f"store: expected a store, a path or None, found {type(store).__name__}")
+        self._is_callers = self._store is not None
+        self._saved = SavedChain()
+        self.folder, self.clock = "", time.time
+        """Working folder of the conversation, and clock, which are noted with each saved history."""
+        self.opening = 0
+        """Number of times that the store was created again because its file was gone, so that earlier content is not in
+        it."""
+        self.failed_at: float | None = None
+        """Time at which the store last failed to save something; None if it works."""
+
+    @property
+    def may_write(self) -> bool:
+        """True unless the store failed within `REST_SECONDS`. Nothing is compacted while it is False."""
+        return not within(REST_SECONDS, self.failed_at, self.clock())
+
+    def note_failure(self, error: Exception) -> None:
+        """Write nothing for `REST_SECONDS`, in all sessions, unless `error` is damage, as other conversations may be
+        sound."""
+        if not isinstance(error, StoreDamaged):
+            self.failed_at = self.clock()
+
+    @property
+    def exists(self) -> bool:
+        """True if reading from the store creates no file. Raise a StoreError if its name is invalid."""
+        return self._is_callers or store_exists(self._path)
+
+    @property
+    def is_open(self) -> bool:
+        """True after the store's first use."""
+        return self._store is not None
+
+    def use(self, act: Callable[[Store], T]) -> T:
+        """Open the store if needed, call `act` with it, and return the result.
+
+        If the store's file was removed meanwhile, create the store again and call `act` once more, unless the caller
+        opened the store.
+
+        Raises:
+            StoreError: the store cannot be opened, or behaves unexpectedly.
+        """
+        try:
+            store = self._open()
+            try:
+                return act(store)
+            except StoreReplaced:
+                if self._is_callers:
+                    raise
+            if self._store is store:
+                self.opening += 1
+                self.close()
+            return act(self._open())
+        except StoreError:
+            raise
+        except Exception as error:
+            raise StoreError(f"{type(error).__name__}: {error}") from error
+
+    def save(self, history: History) -> str:
+        """Store `history` and the folder of its conversation; return the history's key. Its messages must never be
+        edited, because the next call compares them by identity.
+
+        Raises:
+            StoreError: the history could not be saved.
+        """
+
+        def act(store: Store) -> str:
+            """Store the history and its folder; return its key."""
+            saved = self._saved = store.save_longer(history, self._saved)  # another thread may replace it at once
+            if self.folder:
+                store.note_origin(saved.key, self.folder, self.clock())
+            return saved.key
+
+        return self.use(act)
+
+    def _open(self) -> Store:
+        opened = open_store(self._path) if self._store is None else self._store
+        if self._store is None:
+            opened.backend.patience_seconds = self._patience
+            self._store = opened
+        elif opened is not self._store:
+            opened.close()
+        return self._store
+
+    def close(self) -> None:
+        """Close the store, unless the caller opened it."""
+        if self._store is not None and not self._is_callers:
+            store, self._store = self._store, None
+            store.close()

@@ -74,7 +74,7 @@ def encode(value: object, place: str) -> bytes:
     """Return `value` as JSON text in bytes, as ``json.dumps`` would write it; raise a StoreError if that is impossible.
     `place` names the value in the error."""
     try:
-        return b"".join(piece.encode() for piece in json_pieces(value))
+        return b"".join(map(str.encode, json_pieces(value)))
     except (TypeError, ValueError, RecursionError) as error:
         raise StoreError(f"{place}: cannot be stored, it is not JSON data: {error}") from error
 

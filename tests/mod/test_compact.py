@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from applier import open_store
 from applier.adapters import claude_code_mod as mod
 from applier.session import Session
-from applier.session.persistence import load_session
+from applier.session.ledger import load_session
 from applier.settings import load_settings
 from planner.errors import CompactorError, ReferenceNotFound
 from tests.mod.client import ANSWER

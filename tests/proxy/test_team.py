@@ -27,7 +27,7 @@ from applier.adapters.proxy.conversations import CREDENTIALS, PERSON_HEADER, Con
 from applier.adapters.proxy.entrance import People, create_token, list_tokens, revoke_token
 from applier.adapters.proxy.metrics import Metrics
 from applier.cli.app import run
-from applier.session.persistence import SessionStore
+from applier.store.opening import SessionStore
 from planner.errors import SettingsError, StoreError
 from planner.reading.messages import read_history
 from planner.settings import CheckedSettings

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from applier.adapters.agent_tools import AGENT_TOOLS, handle_tool_use
 from applier.session import Session
-from applier.session.persistence import SessionStore
 from applier.session.planning import Planning, Worker
 from applier.session.pressure import Gauge
 from applier.settings import SessionSettings, load_settings
 from applier.store import history_key, open_store
+from applier.store.opening import SessionStore
 from planner.errors import SettingsError, StoreError
 from planner.reading.messages import blocks, plain_message, read_history
 from planner.settings import PlanSettings
@@ -689,7 +689,7 @@ def test_a_fork_while_another_thread_opens_the_store_does_not_hang_the_child(ses
         go.wait(30)
         return open_store(path)
 
-    monkeypatch.setattr("applier.session.persistence.open_store", slow)
+    monkeypatch.setattr("applier.store.opening.open_store", slow)
     session, history = session_of(store=tmp_path / "slow.db"), make_session(30)
     busy = threading.Thread(target=session.prepare, args=(history,))
     busy.start()

@@ -20,7 +20,7 @@ from applier.adapters.claude_code_mod.rows import Row, RowTranscript, read_rows,
 from applier.adapters.visible import Visible
 from applier.receipt import forecast, receipt, receipt_of_foreign
 from applier.session import Compaction, Session
-from applier.session.persistence import load_session
+from applier.session.ledger import load_session
 from applier.session.presets import Preset
 from applier.session.tiers import DemoteLarge
 from applier.settings import SessionSettings, load_settings

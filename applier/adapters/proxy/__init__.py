@@ -32,11 +32,10 @@ from applier.adapters.proxy.responses_api import ResponsesPlanner
 from applier.adapters.proxy.upstreams import RefusedError, Upstreams
 from applier.serving import AppServer
 from applier.session import Session
-from applier.session.persistence import SessionStore
 from applier.session.presets import preset_named
 from applier.session.sharing import marks_of
 from applier.settings import load_settings
-from applier.store.opening import store_file
+from applier.store.opening import SessionStore, store_file
 from applier.store.retention import collect_garbage
 from planner.api import PlannerChoice, plan_compaction
 from planner.errors import SettingsError, StoreError

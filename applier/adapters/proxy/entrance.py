@@ -29,8 +29,8 @@ from applier.adapters.proxy.configuration import LOOPBACK_HOSTS, LimitTable, Pro
 from applier.adapters.proxy.conversations import CREDENTIALS, NAME_HEADER, PERSON_HEADER
 from applier.adapters.proxy.metrics import PERSON, Metrics
 from applier.adapters.proxy.upstreams import RefusedError, destination_of, host_of, may_use_team_key, with_version
-from applier.session.persistence import SessionStore
 from applier.store import Store
+from applier.store.opening import SessionStore
 from planner.errors import SettingsError, StoreError
 
 TOKEN_START = "cpt_"

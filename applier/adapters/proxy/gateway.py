@@ -34,8 +34,8 @@ from applier.adapters.proxy.responses_api import (
 )
 from applier.adapters.proxy.upstreams import Destination, RefusedError
 from applier.adapters.proxy.wires import MESSAGES, RESPONSES, Wire, parse, read_answer, write
-from applier.session.persistence import SessionStore
 from applier.session.planning import Planned
+from applier.store.opening import SessionStore
 from planner.errors import StoreError
 from planner.plan import Usage
 from planner.prices import billed_tokens, dollars
