@@ -23,9 +23,10 @@ from planner.placeholders import history_key
 from planner.plan import CompactionPlan, ExtractedFact, Provenance, Usage
 from planner.prices import switch_dollars, switch_money
 from planner.reading.lazy import lazy_pattern
+from planner.reading.lines import one_line
 from planner.reading.messages import History
 from planner.reading.secrets import Secrets, redact
-from planner.relevance import is_word, one_line
+from planner.relevance import is_word
 from planner.rules import decisions_in, demands_in
 
 Kind = Literal["demand", "failure", "decision", "name"]

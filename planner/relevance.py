@@ -27,7 +27,7 @@ from typing import NamedTuple
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.words import parts_of, specifics_of, words_of
 from planner.reading.lazy import lazy_pattern
-from planner.reading.lines import ENCODED_CHARACTERS, BlockText, Part, Source, is_encoded, text_width
+from planner.reading.lines import ENCODED_CHARACTERS, BlockText, Part, Source, is_encoded, one_line, text_width
 
 WRITERS: Sequence[Part] = ("assistant", "call", "user")
 """Parts of a turn for which it is recorded that they contain a name, each by one bit of `Columns.writers`."""
@@ -562,11 +562,6 @@ class KeptTexts:
         """Return True if the line `text` adds nothing to the kept lines, see `repeats`. A line without names repeats
         only an equal line."""
         return self.repeats(specifics_of(text).keys() or [one_line(text)], partial(str, text), part)
-
-
-def one_line(text: str) -> str:
-    """Return `text` on one line, with single blanks, so that lines without names can be compared."""
-    return " ".join(text.split())
 
 
 def _words(text: str, is_printed: bool) -> frozenset[str]:

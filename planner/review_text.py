@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.turns import call_head
+from planner.reading.lines import one_line
 from planner.reading.secrets import Secrets, redact
 
 HEAD_CHARACTERS = 200
@@ -181,7 +182,7 @@ def review_sections(
     failures = [_failure_line(failure, whole=whole) for failure in notes.failures]
     sections = (
         Section("", [*_verdict(plan), *([cost] if cost else [])], is_prose=True),
-        Section("", [f"Task: {_shortened(_one_line(plan.task), TASK_CHARACTERS)}"], is_prose=True),
+        Section("", [f"Task: {_shortened(one_line(plan.task), TASK_CHARACTERS)}"], is_prose=True),
         Section("Brief, first in the view", _first(plan.brief.splitlines(), brief_lines), is_prose=True),
         Section("Failed approaches, kept", _first(failures, limit)),
         Section("Findings", _first([finding_line(finding) for finding in plan.findings], limit)),
@@ -268,7 +269,7 @@ def _cells(run: Sequence[Any], heads: Mapping[str, str]) -> tuple[str, ...]:
         f"{max(decision.relevance_score for decision in run):.2f}",
         f"{_size(run):,}",
         f"{sum(decision.tokens_after for decision in run):,}",
-        _one_line(f"{mark}{content}: {reason}" if content and reason else f"{mark}{content or reason}"),
+        one_line(f"{mark}{content}: {reason}" if content and reason else f"{mark}{content or reason}"),
     )
 
 
@@ -291,9 +292,9 @@ def _counted(words: Iterable[str]) -> str:
 
 def _failure_line(failure: Mapping[str, str], *, whole: bool) -> str:
     """Return a failed attempt, one of `PlanNotes.failures`, as a line. Unless `whole`, it is shortened."""
-    what = _one_line(failure["what"])
+    what = one_line(failure["what"])
     what = what if whole else _shortened(what, FAILED_CHARACTERS)
-    return f"✗ {failure['turn']} {what}".rstrip() + f": {_one_line(failure['how'])}"
+    return f"✗ {failure['turn']} {what}".rstrip() + f": {one_line(failure['how'])}"
 
 
 def _other_facts(facts: Sequence[Any], *, whole: bool) -> Iterator[str]:
@@ -308,15 +309,15 @@ def _other_facts(facts: Sequence[Any], *, whole: bool) -> Iterator[str]:
 
 
 def _fact_line(fact: Any) -> str:
-    quoted = f' "{_one_line(fact.quote)}"' if fact.quote not in ("", fact.content) else ""
-    return f"{fact.type} ({fact.source}): {_one_line(fact.content)}{quoted}"
+    quoted = f' "{one_line(fact.quote)}"' if fact.quote not in ("", fact.content) else ""
+    return f"{fact.type} ({fact.source}): {one_line(fact.content)}{quoted}"
 
 
 def finding_line(finding: Any) -> str:
     """Return a remark on a problem of the plan, a `Finding`, as one line."""
     place = f"{finding.turn_id}: " if finding.turn_id else ""
-    repair = f"; {_one_line(finding.repair)}" if finding.repair else ""
-    return f"{finding.code}: {place}{_one_line(finding.problem)}{repair}"
+    repair = f"; {one_line(finding.repair)}" if finding.repair else ""
+    return f"{finding.code}: {place}{one_line(finding.problem)}{repair}"
 
 
 def _provenance(provenance: Any) -> Iterator[str]:
@@ -329,11 +330,7 @@ def _provenance(provenance: Any) -> Iterator[str]:
         yield f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out, {usage.requests} requests"
     if provenance.filled_tokens and provenance.planner != "rules":
         yield f"The rules filled {provenance.filled_tokens:,} tokens of space that the model left."
-    yield from map(_one_line, provenance.notes)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    yield from map(one_line, provenance.notes)
 
 
 def _shortened(text: str, width: int) -> str:

@@ -30,7 +30,8 @@ from planner.placeholders import (
 from planner.plan import Finding, Provenance, Strategy, TurnDecision
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 from planner.reading.lazy import lazy_pattern
-from planner.relevance import MARK_TOKENS, KeptTexts, Pick, one_line, rank_lines
+from planner.reading.lines import one_line
+from planner.relevance import MARK_TOKENS, KeptTexts, Pick, rank_lines
 from planner.rules import effects_records
 
 STEPS: tuple[Strategy, ...] = ("keep", "summarize", "reference", "drop")

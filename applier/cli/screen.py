@@ -23,6 +23,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from planner.reading.lines import one_line
+
 if TYPE_CHECKING:
     from rich.status import Status
 
@@ -119,11 +121,6 @@ def printable(text: str) -> str:
 def clean(text: str, style: str = "") -> Text:
     """Return `text` for rich's console, with a style (``bold``) and without control characters."""
     return Text(printable(text), style=style)
-
-
-def one_line(text: str) -> str:
-    """Return `text` on one line: each run of white space becomes one space."""
-    return " ".join(text.split())
 
 
 def shorten(text: str, width: int) -> str:

@@ -30,13 +30,13 @@ from applier.eval.survival import (
     measure_recall,
     measure_survival,
     message_tokens,
-    one_space,
     plain_text,
     text_tokens,
 )
 from applier.processes import in_processes
 from planner.errors import TranscriptError
 from planner.prices import payback_calls
+from planner.reading.lines import one_line
 from planner.reading.messages import Message, message_digest
 from planner.validity import check_messages
 
@@ -257,9 +257,9 @@ class Exam(BaseModel, frozen=True):
 
     def literal_scores(self, text: str) -> dict[int, float]:
         """Return a score for each question by its number: 1 if `text` contains an accepted string, else 0."""
-        folded = one_space(text)
+        folded = one_line(text)
         return {
-            question.number: float(any(one_space(accepted) in folded for accepted in question.answer_any))
+            question.number: float(any(one_line(accepted) in folded for accepted in question.answer_any))
             for question in self.questions
         }
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from planner.reading.lines import call_text
+from planner.reading.lines import call_text, one_line
 from planner.reading.messages import Block, Message, blocks, result_text, strings_in, to_json
 from planner.reading.tokens import TokenCounter
 
@@ -83,11 +83,6 @@ def agent_values(message: Message) -> Iterator[AgentText]:
         elif block["type"] in ("tool_use", "server_tool_use"):
             for value in strings_in(block.get("input")):
                 yield AgentText(value, is_input=True)
-
-
-def one_space(text: str) -> str:
-    """Return `text` with single spaces in place of all white space, so that line breaks do not matter in a search."""
-    return " ".join(text.split())
 
 
 @lru_cache(maxsize=1)
@@ -324,7 +319,7 @@ def measure_recall(needs: Sequence[Need], messages: Sequence[Message]) -> NeedRe
 
 def measure_survival(before: Sequence[Message], result: Sequence[Message]) -> Survival:
     """Return which failures and demands of `before` the compacted list `result` contains."""
-    text = one_space(plain_text(result))
+    text = one_line(plain_text(result))
     shortened = _without_folders(text)
     failures, demands = list(failure_traces(before)), list(user_demands(before))
     lost = [lines[0] for lines in failures if not any(_quoted(line) in shortened for line in lines)]
@@ -359,7 +354,7 @@ def failure_traces(messages: Sequence[Message]) -> Iterator[list[str]]:
 def _cause_lines(text: str) -> list[str]:
     """Return the lines of a failed result that name the cause, or else all lines that report more than the failure."""
     words = _USER_WORDS.search(text)
-    lines = [one_space(line) for line in (words[1] if words else text).splitlines()]
+    lines = [one_line(line) for line in (words[1] if words else text).splitlines()]
     full = [line for line in lines if len(line) > 8 and not _EMPTY_WORDS.match(line)]
     return [line for line in full if _CAUSE.search(line)] or full
 
@@ -370,5 +365,5 @@ def user_demands(messages: Sequence[Message]) -> Iterator[str]:
         for block in blocks(message) if message["role"] == "user" else ():
             text = str(block.get("text") or "") if block["type"] == "text" else ""
             if len(text) <= PASTED_CHARACTERS:
-                sentences = map(one_space, _SENTENCE.findall(_MACHINE.sub(" ", text)))
+                sentences = map(one_line, _SENTENCE.findall(_MACHINE.sub(" ", text)))
                 yield from (s for s in sentences if len(s) > 8 and _DEMAND.search(s))

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import chain, pairwise, product, takewhile
 
-from applier.learning.lesson import Kind, Lesson, error_subject, in_one_line, sentence_key, sentences
+from applier.learning.lesson import Kind, Lesson, error_subject, sentence_key, sentences
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.hosts import typed_lines
@@ -20,7 +20,7 @@ from planner.evidence.words import specifics_of
 from planner.programming.coding_tools import Command, commands_in, documents, without_paging
 from planner.programming.command_failures import RAN_NOTHING, check_kind, check_kinds, recoveries
 from planner.programming.repository import changed_paths
-from planner.reading.lines import Statement, statements
+from planner.reading.lines import Statement, one_line, statements
 
 SHORT_MESSAGE = 1_500
 """Largest length in characters of a message whose single sentences may be lessons."""
@@ -126,7 +126,7 @@ def _conventions(evidence: Evidence) -> Iterator[Lesson]:
     for turn in evidence.turns.values():
         is_listed = False  # under a heading that announces constraints or conventions
         for statement in statements(line for line in turn.user_lines if line.part == "user"):
-            text = in_one_line(statement.text)
+            text = one_line(statement.text)
             if text.startswith("#"):
                 is_listed = bool(_CONVENTIONS.search(text))
             item = _ITEM.sub("", text)
@@ -149,7 +149,7 @@ def _kept_turns(evidence: Evidence) -> list[TurnEvidence]:
 def _binding_words(statement: Statement) -> str:
     """Return the part of a sentence that binds the agent: without assent, doubt, or requests after it. Empty if it
     cannot be understood without its context."""
-    parts = sentences(_ITEM.sub("", in_one_line(statement.text)))
+    parts = sentences(_ITEM.sub("", one_line(statement.text)))
     binding = [at for at, part in enumerate(parts) if _LASTING.search(part) or _is_reasoned(part)]
     later = parts[binding[-1] + 1 :] if binding else []
     text = " ".join([*parts[: len(parts) - len(later)], *takewhile(lambda part: not _ASKS.match(part), later)])
@@ -198,14 +198,14 @@ def _answers(call: Call) -> Iterator[tuple[str, str]]:
             continue
         answer_pattern = re.escape(f'"{question}"="') + '([^"]+)"|^User (?:selected|responded): (.+)'
         match = re.search(answer_pattern, call.text, re.S)
-        answer = in_one_line(match[1] or match[2]) if match else ""
+        answer = one_line(match[1] or match[2]) if match else ""
         offered = item.get("options") or item.get("choices") or ()
         labels = {
-            in_one_line(str(option.get("label", "") if isinstance(option, Mapping) else option)) for option in offered
+            one_line(str(option.get("label", "") if isinstance(option, Mapping) else option)) for option in offered
         }
         is_binding = any(words.search(answer) for words in (_DECIDES, _LASTING, _FORBIDS))
         if answer and (answer in labels or (is_binding and _is_clear(answer))):
-            yield in_one_line(question), answer.removesuffix(" (Recommended)")
+            yield one_line(question), answer.removesuffix(" (Recommended)")
 
 
 # The agent's calls.
@@ -280,7 +280,7 @@ def check_commands(evidence: Evidence) -> Iterator[Lesson]:
 
 def _stated_reason(turn: TurnEvidence) -> str:
     """Return the agent's first short sentence in `turn` that gives a reason; empty if there is none."""
-    spoken = " ".join(in_one_line(statement.text) for statement in statements(turn.lines.of_part("assistant")))
+    spoken = " ".join(one_line(statement.text) for statement in statements(turn.lines.of_part("assistant")))
     return next(
         (sentence for sentence in sentences(spoken) if len(sentence) <= WHY_CHARACTERS and _WHY.search(sentence)), ""
     )
@@ -308,7 +308,7 @@ def failures(evidence: Evidence) -> Iterator[Lesson]:
         ending = f"; passed after {remedy} at {success}" if remedy else ""
         for line in turn.statements_of(turn.decisive_lines):
             if line.block == call.result_block and (subject := error_subject(line.text)):
-                words = in_one_line(line.text)
+                words = one_line(line.text)
                 text = f"`{words.replace('`', '')}` of {_as_code(evidence, call)}{ending}"
                 yield Lesson("error", text, words, turn.turn.id, subject, success if remedy else "", lasting=False)
 
@@ -376,7 +376,7 @@ def _published_messages(call: Call) -> Iterator[tuple[str, str]]:
         written = [document.text for document in documents(call.command)]
         for text in written or [match[1] or match[2] or "" for match in _QUOTED.finditer(call.command)]:
             title, _, body = text.partition("\n") if is_commit else ("", "", text)
-            yield in_one_line(title), body
+            yield one_line(title), body
 
 
 def _publishes_comment(command: Command) -> bool:
@@ -390,7 +390,7 @@ def _title_and_reason(message: tuple[str, str]) -> tuple[str, str] | None:
     there is no title, the sentence must contain a name, as it is not clear alone otherwise."""
     title, body = message
     for paragraph in re.split(r"\n\s*\n|\n(?=\s*[-*] |#)", body):
-        for sentence in filter(_is_reason, sentences(in_one_line(paragraph))):
+        for sentence in filter(_is_reason, sentences(one_line(paragraph))):
             if title or specifics_of(sentence):
                 return title, sentence.removeprefix("- ")
     return None

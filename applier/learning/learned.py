@@ -21,7 +21,7 @@ from typing import Any
 
 from propcache.api import cached_property
 
-from applier.learning.lesson import KINDS, Kind, Lesson, in_one_line, long_words, stems
+from applier.learning.lesson import KINDS, Kind, Lesson, long_words, stems
 from applier.learning.propose import Heard, ProposedLine, Review, is_over
 from applier.store.search import ranked
 from applier.store.store import Store
@@ -30,6 +30,7 @@ from planner.evidence import Evidence
 from planner.evidence.words import specifics_of
 from planner.placeholders import clean
 from planner.programming.repository import commits
+from planner.reading.lines import one_line
 from planner.reading.messages import History
 from planner.reading.tokens import TokenCounter
 
@@ -119,7 +120,7 @@ class LearnedFiles:
         """Return the proposed `lines`, without wishes and commands that the project's `INSTRUCTIONS` already
         contain."""
         instructions = [file_below(self.project, name) or "" for name in INSTRUCTIONS]
-        apart = [in_one_line(part) for text in instructions for part in _split_at_our_lines(text, shared=True)[::2]]
+        apart = [one_line(part) for text in instructions for part in _split_at_our_lines(text, shared=True)[::2]]
         return [line for line in lines if not _is_in_instructions(line, apart)]
 
 

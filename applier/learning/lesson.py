@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from planner.evidence import Evidence
-from planner.reading.lines import join_lines
+from planner.reading.lines import join_lines, one_line
 from planner.reading.secrets import redact
 
 Kind = Literal["decision", "fact", "wish", "command", "error"]
@@ -104,15 +104,10 @@ def stems(text: str) -> set[str]:
     return {word[:_STEM_CHARACTERS].casefold() for word in long_words(text)} - _COMMON
 
 
-def in_one_line(text: str) -> str:
-    """Return `text` with single spaces in place of line breaks and other white space."""
-    return " ".join(text.split())
-
-
 def error_subject(text: str) -> str:
     """Return a key by which an error is recognized when it comes back; empty if the error is too common. The key is the
     error's text without places and numbers; of a linter's line also without names."""
-    text = _PLACE.sub("", in_one_line(text))
+    text = _PLACE.sub("", one_line(text))
     if len(text) > ERROR_CHARACTERS:
         return ""
     rule = _RULE.search(text)
@@ -150,4 +145,4 @@ def is_proven(lesson: Lesson, evidence: Evidence) -> bool:
 
 def is_quoted(words: str, text: str, evidence: Evidence) -> bool:
     """Return True if `text` contains `words`, literally or with paths made relative to the project's folder."""
-    return in_one_line(words) in in_one_line(text) or in_one_line(words) in in_one_line(evidence.shown(text))
+    return one_line(words) in one_line(text) or one_line(words) in one_line(evidence.shown(text))

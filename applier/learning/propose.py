@@ -22,12 +22,12 @@ from applier.learning.lesson import (
     Lesson,
     beginnings,
     claim_with_words,
-    in_one_line,
     is_plain,
     sentence_key,
 )
 from planner.evidence.grounding import NameIndex, invented
 from planner.evidence.turns import shortened
+from planner.reading.lines import one_line
 
 if TYPE_CHECKING:
     from planner.model.lessons import ReviewedLine
@@ -327,7 +327,7 @@ def _groups(answer: Sequence[ReviewedLine], shown: Mapping[str, Candidate], kept
             conversations = {source.conversation for member in members for source in member.line.sources}
             lines = (candidate.line for candidate in shown.values())
             supporting = [line.text for line in lines if line.sources[0].conversation in conversations]
-            text = in_one_line(one.text)
+            text = one_line(one.text)
             text = text if text and _is_supported(text, supporting) else members[0].group.text
             groups.append(Group(tuple(_keys(members)), text, replaced))
     return groups

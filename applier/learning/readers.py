@@ -28,7 +28,6 @@ from applier.learning.lesson import (
     beginnings,
     claim_with_words,
     error_subject,
-    in_one_line,
     is_proven,
     is_quoted,
     sentence_key,
@@ -41,7 +40,7 @@ from planner.api import asks_model
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.grounding import invented
 from planner.plan import Usage
-from planner.reading.lines import join_lines
+from planner.reading.lines import join_lines, one_line
 from planner.reading.tokens import TokenCounter
 
 if TYPE_CHECKING:
@@ -147,7 +146,7 @@ def _is_covered(lesson: Lesson, covered: Sequence[set[str]]) -> bool:
 def _valid_lesson(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
     """Return the lesson that a model has `written`; None if the conversation does not prove it. The turn must contain
     its words, and the conversation its names. An error counts only if calls show that it was solved."""
-    text, words = in_one_line(written.text), in_one_line(written.words)
+    text, words = one_line(written.text), one_line(written.words)
     turn = evidence.turns.get(written.turn)
     if turn is None or written.kind not in WRITTEN_KINDS or not text or len(text) + len(words) > MOST_CHARACTERS:
         return None

@@ -16,7 +16,7 @@ from planner.evidence import TurnEvidence
 from planner.evidence.calls import Call
 from planner.model.answer import BEST_SCORE, spans
 from planner.model.card_lines import CardLines, card_line, is_in_header, lines_of_cards
-from planner.model.prompts import one_line, safe_text
+from planner.model.prompts import safe_line, safe_text
 from planner.pinned import Pinned, pinned
 from planner.plan import CompactionPlan
 from planner.proposal import PlanRequest, read_and_new
@@ -141,7 +141,7 @@ def _calls_or_sender(request: PlanRequest, turn: TurnEvidence, characters: int) 
         texts[" ".join(filter(None, (call.name, subject, *_flags(call))))] += 1
     calls = "; ".join(f"{text} ×{count}" if count > 1 else text for text, count in texts.items())
     sender = "agent" if turn.turn.kind == "assistant" else turn.turn.kind
-    return one_line(calls or sender, characters)
+    return safe_line(calls or sender, characters)
 
 
 def _flags(call: Call) -> Iterator[str]:
@@ -154,7 +154,7 @@ def _cut_subject(subject: str, most: int) -> str:
     else its beginning."""
     if len(subject) > most and "/" in subject and " " not in subject:
         return f"…{subject[1 - most :]}"
-    return one_line(subject, most)
+    return safe_line(subject, most)
 
 
 def _hints(turn: TurnEvidence) -> list[str]:
@@ -191,7 +191,7 @@ def _index_line(request: PlanRequest, turn: TurnEvidence, characters: int) -> st
     """Return one line about `turn`: its id, tokens, number of lines, and its calls or else its first words."""
     text = _calls_or_sender(request, turn, characters)
     if not turn.calls and turn.lines:
-        text = one_line(f"{text}: {(turn.user_lines or turn.lines)[0].text}", characters)
+        text = safe_line(f"{text}: {(turn.user_lines or turn.lines)[0].text}", characters)
     return f"{turn.turn.id} · {turn.tokens}/{len(turn.lines)} · {text}"
 
 
@@ -234,7 +234,7 @@ def _choice_lines(
         for turn in members:
             decision = earlier.decisions[turn.turn.id]
             choice = f"{strategy} {round(decision.relevance_score * BEST_SCORE)}"
-            summary = one_line(decision.summary, characters)
+            summary = safe_line(decision.summary, characters)
             yield " · ".join(filter(None, (_index_line(request, turn, characters), choice, summary)))
 
 

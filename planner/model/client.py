@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ValidationError
 
 from planner.errors import PlannerUnavailable, SettingsError
-from planner.model.prompts import one_line
+from planner.model.prompts import safe_line
 from planner.plan import Usage
 from planner.prices import billed_tokens
 from planner.proposal import Account
@@ -166,7 +166,7 @@ def _own_client() -> Any:
     try:
         client = anthropic.Anthropic()
     except anthropic.AnthropicError as error:
-        raise PlannerUnavailable(f"planner model: {one_line(str(error), 200)}") from None
+        raise PlannerUnavailable(f"planner model: {safe_line(str(error), 200)}") from None
     if client.api_key is None and client.auth_token is None and client.credentials is None:
         client.close()
         cure = "set ANTHROPIC_API_KEY, or choose the planner `rules`"
@@ -394,7 +394,7 @@ def _problem(error: BaseException) -> str:
     """Return the first reason in `error` why an answer of the model is invalid, on one line."""
     listed = error.errors(include_url=False) if isinstance(error, ValidationError) else ()
     text = listed[0]["msg"].removeprefix("Value error, - ") if listed else str(error)
-    return one_line(text.split("\n")[0], 160)
+    return safe_line(text.split("\n")[0], 160)
 
 
 def _message(error: BaseException) -> str:
@@ -403,7 +403,7 @@ def _message(error: BaseException) -> str:
     body = getattr(error, "body", None)
     inner = body.get("error", body) if isinstance(body, dict) else None
     message = inner.get("message") if isinstance(inner, dict) else None
-    return one_line(str(message or error), 160)
+    return safe_line(str(message or error), 160)
 
 
 # Cost of requests.

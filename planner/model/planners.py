@@ -367,13 +367,11 @@ def _outcome(answer: RelayedAnswer, scope: Scope, request: PlanRequest, model: s
     return AskedOutcome(None, answer.usage, model, (str(error),), error)
 
 
-def rendered_prompts(
-    request: PlanRequest, prompts_dir: str | Path | None = None, answers: Sequence[str] = ()
-) -> tuple[str, ...]:
+def rendered_prompts(request: PlanRequest, answers: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the text of each question that a planner model would be asked for `request`: system prompt, then message.
     A person can then ask a model by hand. `answers`: answers to all questions but the last one, which contains the
     briefs (pages of memory) from them."""
-    prompts, basis = load_prompts(prompts_dir), QuestionBasis.of(request)
+    prompts, basis = load_prompts(), QuestionBasis.of(request)
     texts, next_answers = list[str](), iter(answers)
 
     def ask(some: Sequence[Question], notes: str) -> list[AskedOutcome]:

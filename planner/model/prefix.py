@@ -15,7 +15,7 @@ from planner.model.answer import Scope, read_answer
 from planner.model.asking import AskedOutcome, Asking, left_seconds
 from planner.model.cards import history_index
 from planner.model.client import Meter, for_planning, is_refusal, keys_of, open_client, sdk_timeout
-from planner.model.prompts import Prompts, one_line
+from planner.model.prompts import Prompts, safe_line
 from planner.model.question import QuestionBasis, choice_tokens, sizes_text
 from planner.plan import Usage
 from planner.prices import CACHE_LIFETIME_SECONDS, is_warm
@@ -125,7 +125,7 @@ class PrefixQuestion(Asking):
             return self.used(reading)
         else:
             why = "it declined" if is_refusal(self.last) else (*reading.problems, "there is no brief, and no entry")[0]
-            problem = f"its answer could not be used ({one_line(why, 160)})"
+            problem = f"its answer could not be used ({safe_line(why, 160)})"
         return self.failed(PlannerUnavailable(f"planner model {self.model}: {problem}", self.meter.usage))
 
     def _send(self) -> Any:

@@ -82,7 +82,7 @@ def safe_text(text: str) -> str:
     return _TAG.sub("&lt;", _CONTROL.sub(" ", text))
 
 
-def one_line(text: str, most_characters: int) -> str:
+def safe_line(text: str, most_characters: int) -> str:
     """Return `text` as one line that is safe in a prompt; beyond `most_characters` it is cut, with ``…`` at its end."""
     line = " ".join(safe_text(text).split())
     return line if len(line) <= most_characters else line[: max(0, most_characters - 1)].rstrip() + "…"

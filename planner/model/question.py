@@ -22,7 +22,7 @@ from planner.evidence.hosts import is_host_text, without_boilerplate
 from planner.model.answer import Scope
 from planner.model.card_lines import is_sentence
 from planner.model.cards import Card, earlier_choices, turn_cards, turn_lines
-from planner.model.prompts import Prompts, one_line, safe_text
+from planner.model.prompts import Prompts, safe_line, safe_text
 from planner.plan import CompactionPlan
 from planner.programming.repository import has_uncommitted_changes
 from planner.proposal import PlanRequest, earlier_plan, read_and_new, written_brief
@@ -405,12 +405,12 @@ def _latest_request(turns: Sequence[TurnEvidence]) -> str:
     if turn is None:
         return "(none)"
     words = "\n".join(statement.text for statement in statements(turn.user_lines))
-    text = f"{turn.turn.id}: {one_line(without_boilerplate(words), REQUEST_CHARACTERS)}"
+    text = f"{turn.turn.id}: {safe_line(without_boilerplate(words), REQUEST_CHARACTERS)}"
     if since := turns[-1].turn.number - turn.turn.number:
         text += f"\n(turns since: {since})"
     if turn.choice is None:
         return text
-    return f"{text}\n(which answers {turn.choice.turn_id}: {one_line(turn.choice.text, REQUEST_CHARACTERS)})"
+    return f"{text}\n(which answers {turn.choice.turn_id}: {safe_line(turn.choice.text, REQUEST_CHARACTERS)})"
 
 
 def _task(request: PlanRequest) -> str:
@@ -420,7 +420,7 @@ def _task(request: PlanRequest) -> str:
     if is_host_text(task):
         turn = next((turn for turn in request.evidence.turns.values() if turn.user_lines), None)
         task = join_lines(turn.user_lines) if turn else ""
-    return one_line(task, REQUEST_CHARACTERS) or "(not stated)"
+    return safe_line(task, REQUEST_CHARACTERS) or "(not stated)"
 
 
 def _typed_words(turns: Sequence[TurnEvidence]) -> str:
@@ -432,7 +432,7 @@ def _typed_words(turns: Sequence[TurnEvidence]) -> str:
         lines = []
         turn_room = min(room, WORDS_CHARACTERS // 4)
         for statement in statements(turn.typed_lines):
-            text = f"{turn.turn.id}: {one_line(statement.text, WORD_CHARACTERS)}"
+            text = f"{turn.turn.id}: {safe_line(statement.text, WORD_CHARACTERS)}"
             if len(text) < turn_room:
                 turn_room -= len(text) + 1
                 room -= len(text) + 1
@@ -448,7 +448,7 @@ def _newest_about(scope: Scope, page: Sequence[PageStatement], characters: int) 
     last_cited = [max((number.get(turn_id, 0) for turn_id in statement.turns), default=0) for statement in page]
     lines: dict[int, str] = {}
     for at in sorted(range(len(page)), key=lambda at: -last_cited[at]):
-        line = one_line(page[at].line.removeprefix("- "), characters)
+        line = safe_line(page[at].line.removeprefix("- "), characters)
         characters -= len(line) + 1
         if not last_cited[at] or characters < 0:
             break

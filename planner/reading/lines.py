@@ -269,6 +269,11 @@ def without_escapes(text: str) -> str:
     return _ESCAPE.sub("", text) if "\x1b" in text else text
 
 
+def one_line(text: str) -> str:
+    """Return `text` on one line: each run of white space becomes one space."""
+    return " ".join(text.split())
+
+
 def join_lines(lines: Sequence[Line]) -> str:
     """Return the exact text from which neighbouring `lines` were made: a line break only where the text has one."""
     if len(lines) == 1:

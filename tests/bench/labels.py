@@ -9,8 +9,9 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from applier.eval.evaluation import read_checked
-from applier.eval.survival import one_space, plain_text
+from applier.eval.survival import plain_text
 from planner.analysis import analyze
+from planner.reading.lines import one_line
 from planner.reading.messages import Message
 
 
@@ -115,10 +116,10 @@ def failure_flags(labels: Labels, messages: Sequence[Message]) -> FailureFlags |
 
 def measure_labels(labels: Labels, result: Sequence[Message]) -> Labelled:
     """Return the labels found in `result`, white space folded; an answer needs all of its strings."""
-    text = one_space(plain_text(result))
+    text = one_line(plain_text(result))
 
     def stands(*strings: str) -> bool:
-        return all(one_space(string) in text for string in strings)
+        return all(one_line(string) in text for string in strings)
 
     failed = tuple(stands(f.tried, f.outcome) for f in labels.failed)
     constraints = tuple(map(stands, labels.constraints))

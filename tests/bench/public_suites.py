@@ -20,8 +20,9 @@ from rich.table import Table
 
 from applier.adapters.transcripts import read_transcript, transcript_files
 from applier.eval.methods import find_method
-from applier.eval.survival import message_tokens, one_space, plain_text
+from applier.eval.survival import message_tokens, plain_text
 from planner.errors import SettingsError, TranscriptError
+from planner.reading.lines import one_line
 from planner.reading.messages import Message, blocks
 
 ITEM_TYPES = {
@@ -57,7 +58,7 @@ class Asked:
 
 
 def _folded(text: str) -> str:
-    return one_space(text).lower()
+    return one_line(text).lower()
 
 
 def ask_chats(templates: Path, difficulty: str, seeds: Iterable[int], ratio: float, method: str) -> Iterator[Asked]:

@@ -14,13 +14,14 @@ from statistics import fmean
 
 from applier.eval.evaluation import Exam
 from applier.eval.methods import FolderPlanner, NotRecorded, compact_by
-from applier.eval.survival import message_tokens, one_space, plain_text
+from applier.eval.survival import message_tokens, plain_text
 from applier.session.session import Session
 from planner.analysis import analyze
 from planner.evidence import Evidence
 from planner.placeholders import clean
 from planner.plan import Usage
 from planner.proposal import Planner, PlanRequest, Proposal
+from planner.reading.lines import one_line
 from planner.reading.messages import Message
 from planner.reading.tokens import TokenCounter
 
@@ -156,7 +157,7 @@ def _from_scratch(messages: Sequence[Message], task: str, target_tokens: int, pl
 def _round(
     messages: Sequence[Message], sent: Sequence[Message], early: _EarlyLines, planner_input_tokens: int
 ) -> CompactionRound:
-    text = one_space(plain_text(sent))
+    text = one_line(plain_text(sent))
     evidence = analyze(messages).evidence
     demands, failures = (
         (sum(_stands(line, evidence, text) for line in lines), len(lines)) for lines in (early.demands, early.failures)
@@ -183,4 +184,4 @@ def _early_lines(messages: Sequence[Message]) -> _EarlyLines:
 
 def _stands(line: str, evidence: Evidence, text: str) -> bool:
     """Return True if `text` contains `line`, in a kept turn or, without the root of paths, in a note."""
-    return any(one_space(form) in text for form in (line, evidence.shown(clean(line))))
+    return any(one_line(form) in text for form in (line, evidence.shown(clean(line))))

@@ -32,7 +32,8 @@ from rich.table import Table
 
 from applier.adapters.transcripts import read_transcript, transcript_files
 from applier.eval.methods import RECORDED, FolderPlanner, methods_for
-from applier.eval.survival import message_tokens, one_space, plain_text, specifics
+from applier.eval.survival import message_tokens, plain_text, specifics
+from planner.reading.lines import one_line
 
 Place = Literal["brief", "facts", "user words", "entry", "excerpts"]
 
@@ -174,7 +175,7 @@ def _where(told: Sequence[frozenset[str]]) -> dict[str, list[int]]:
 
 
 def _lines(text: str) -> Iterator[str]:
-    folded = (one_space(_MARK.sub("", line)) for line in text.splitlines())
+    folded = (one_line(_MARK.sub("", line)) for line in text.splitlines())
     return (line for line in folded if len(line) >= LINE_CHARACTERS)
 
 

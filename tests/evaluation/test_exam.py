@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from applier.eval.evaluation import Exam, ExamView, exam_means, exam_samples, exam_views, read_exams
-from applier.eval.survival import one_space, plain_text
+from applier.eval.survival import plain_text
 from planner.errors import TranscriptError
+from planner.reading.lines import one_line
 from tests.bench.__main__ import main
 from tests.bench.answer_sheets import AnswerSheet, advance_round, graded_views, read_sheets
 from tests.bench.own_summary import OWN_SUMMARY, summary_views
@@ -39,10 +40,10 @@ def test_every_answer_of_the_own_exams_stands_in_its_evidence(path):
     kinds = [question.kind for question in sample.exam.questions]
     assert [kinds.count(kind) for kind in ("artifact", "failed", "user", "decision", "state")] == [5, 4, 3, 2, 2]
     for question in sample.exam.questions:
-        evidence = [one_space(plain_text([sample.messages[at]])) for at in question.evidence]
+        evidence = [one_line(plain_text([sample.messages[at]])) for at in question.evidence]
         scores = [sample.exam.literal_scores(text)[question.number] for text in evidence]
         assert any(scores), question.text
-        unfounded = [text for text in question.answer_any if not any(one_space(text) in held for held in evidence)]
+        unfounded = [text for text in question.answer_any if not any(one_line(text) in held for held in evidence)]
         assert unfounded == [], question.text
 
 

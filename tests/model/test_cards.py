@@ -8,7 +8,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from planner.model.cards import turn_cards
-from planner.model.prompts import TAGS, load_prompts, one_line, safe_text
+from planner.model.prompts import TAGS, load_prompts, safe_line, safe_text
 from planner.model.question import QuestionBasis, plan_questions
 from planner.pinned import pinned
 from planner.reading.lines import is_encoded
@@ -139,7 +139,7 @@ def test_no_text_of_a_history_can_close_a_tag_or_break_a_line(text):
     assert not re.search(rf"<\s*/?\s*({'|'.join(TAGS)})\b", safe, re.IGNORECASE)
     assert safe.count("\n") == text.count("\n")
     assert not re.search("[\r\u2028\x00]", safe)
-    assert "\n" not in one_line(hostile, 50)
+    assert "\n" not in safe_line(hostile, 50)
     safe.encode()
 
 
@@ -346,9 +346,9 @@ def test_every_edit_says_what_it_put_in_however_little_room_there_is():
         {"old_string": f"    stop_{n} = 1", "new_string": f"    import os\n\n    deadline_{n} = {n}\n    wait({n})"}
         for n in range(6)
     ]
-    one_line = {"old_string": "drain()  # now " * 20, "new_string": "drain_later()"}
+    safe_line = {"old_string": "drain()  # now " * 20, "new_string": "drain_later()"}
     edits = [call(30 + n, "Edit", {"file_path": "app/queue.py"} | edit, "edited") for n, edit in enumerate(put_in)]
-    edits.append(call(40, "Edit", {"file_path": "app/main.py"} | one_line, "edited"))
+    edits.append(call(40, "Edit", {"file_path": "app/main.py"} | safe_line, "edited"))
     looks = [call(50 + n, "Bash", {"command": f"show part {n}"}, f"the part {n} of the table") for n in range(12)]
     said = {"role": "assistant", "content": "\n".join(words)}
     messages = [SAMPLE[0], *[one for edit in edits for one in edit], said, {"role": "user", "content": "Go on."}]

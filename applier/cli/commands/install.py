@@ -44,10 +44,11 @@ from applier.adapters.client_plugin import (
 from applier.adapters.transcripts.claude_code import config_folder
 from applier.cli.files import make_folder
 from applier.cli.options import agreed, as_json, change_options, existing_store, store_anywhere, store_option
-from applier.cli.screen import echo, one_line, print_json
+from applier.cli.screen import echo, print_json
 from applier.processes import program, program_file
 from applier.store.opening import STORE_VARIABLE, store_place
 from planner.errors import CompactorError, SettingsError
+from planner.reading.lines import one_line
 
 QUIET = dict.fromkeys(
     (

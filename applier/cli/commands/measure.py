@@ -17,7 +17,7 @@ import click
 from applier.adapters.transcripts import transcript_files
 from applier.cli import options
 from applier.cli.files import read_file
-from applier.cli.screen import clean, echo, one_line, print_json, print_table, progress, screen, show_page
+from applier.cli.screen import clean, echo, print_json, print_table, progress, screen, show_page
 from applier.eval.evaluation import (
     LEAST_NEEDS,
     LEAST_PREFIX_TOKENS,
@@ -40,6 +40,7 @@ from applier.settings import load_settings
 from applier.store.opening import temporary_store
 from planner.errors import SettingsError, TranscriptError
 from planner.prices import CACHE_READ_PRICES, WRITE_5_MINUTES, cached_prompt, dollars, money, switch_money
+from planner.reading.lines import one_line
 from planner.settings import PlannerName
 
 HEIGHT = 8

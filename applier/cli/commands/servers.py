@@ -26,11 +26,12 @@ from applier.adapters.transcripts.claude_code import CLAUDE_CODE
 from applier.adapters.visible import Visible
 from applier.cli import options
 from applier.cli.files import read_file
-from applier.cli.screen import day, echo, one_line, print_data, print_json, print_table
+from applier.cli.screen import day, echo, print_data, print_json, print_table
 from applier.processes import program
 from applier.store.opening import open_store
 from applier.store.store import Store
 from planner.errors import CompactorError, SettingsError, StoreError
+from planner.reading.lines import one_line
 from planner.settings import PlannerName
 
 if TYPE_CHECKING:
