@@ -22,7 +22,7 @@ from applier.session.planning import TASK_CHARACTERS
 from applier.session.refusals import WINDOW_EXCEEDED, LostResults, TooHeavy, TooLong, stop_reason_of
 from applier.session.request import used_input_tokens
 from applier.session.state import State
-from applier.session.tiers import PlanTurns, fit_pictures
+from applier.session.tiers import PlanAgain, PlanTurns, fit_pictures
 from applier.session.triggers import level_after
 from planner.analysis import analyze_history
 from planner.errors import StoreError, TranscriptError
@@ -61,6 +61,14 @@ def find_store(state: State) -> None:
         with suppress(StoreError):
             store.save(state.ledger.tracker.history)
             store.failed_at = None
+
+
+def replace_outdated(state: State) -> None:
+    """Make the compacted part of the list anew, by rules, if the caller edited a message in it. `Ledger.take` has put
+    the old one out of force, so that its text is not sent even if this fails."""
+    outdated = state.ledger.outdated_plan
+    if outdated is not None and state.setup.store.may_write:
+        attempt(state, PlanAgain(outdated), "edited", forced=True)
 
 
 def begin_with_lessons(state: State) -> None:
@@ -165,6 +173,7 @@ CallStep = Callable[[State], None]
 CHAIN: tuple[CallStep, ...] = (
     note_requests,
     find_store,
+    replace_outdated,
     begin_with_lessons,
     shorten_arrivals,
     run_cheap_tiers,
@@ -247,6 +256,7 @@ def compact(
 def _compact_received(state: State, focus: str, *, dry_run: bool) -> Compaction:
     """Run the preset's tiers (ways to shorten the list) for a requested compaction, until one changes the list."""
     if not dry_run:
+        replace_outdated(state)
         state.store_left_out()
         _take_plan_ahead(state)
     if not focus and _just_compacted(state):
@@ -315,6 +325,7 @@ def recover(state: State, messages: Sequence[object], refused: TooLong | TooHeav
         state.setup.log.trouble("prepare_failed", f"{type(error).__name__}: {error}")
         return None
     pressure.is_recovering = True
+    replace_outdated(state)
     view, before = state.ledger.view, state.tokens
     if isinstance(refused, TooHeavy):
         pressure.refuse_load(refused, view.load)

@@ -8,7 +8,7 @@ frame leaves out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -91,6 +91,30 @@ class Frame:
             additions={at: text for at, text in self.additions.items() if at < message},
             unthinking=frozenset(at for at in self.unthinking if at < message),
         )
+
+    @property
+    def _read_messages(self) -> int:
+        """Number of messages at the beginning of the history of which the replaced part may hold text: those that the
+        plan covers, as its brief cites kept turns, too."""
+        return max(self.start, self.plan.history.messages if self.plan else 0)
+
+    def has_text_of(self, edited: Collection[int]) -> bool:
+        """Return True if a text that this frame sends may hold the old content of the messages `edited` (indices)."""
+        is_replaced = any(at < self._read_messages for at in edited)
+        return is_replaced or any(message in edited for message, _ in self.placeholders)
+
+    def without_text_of(self, edited: Collection[int]) -> Frame:
+        """Return this frame without all texts that may hold the old content of the messages `edited` (indices), after
+        the caller changed these in place. Without any such text, the frame itself is returned."""
+        if not self.has_text_of(edited):
+            return self
+        first = min(edited)
+        frame = replace(
+            self,
+            placeholders={place: text for place, text in self.placeholders.items() if place[0] not in edited},
+            additions={at: text for at, text in self.additions.items() if at <= first},
+        )
+        return replace(frame, plan=None, plan_id="", head=(), start=0) if first < self._read_messages else frame
 
     def without_thinking_from(self, plain: Sequence[Message], since: int) -> Frame:
         """Return this frame changed to leave out the thinking of all messages from index `since` on. `plain`: the whole

@@ -54,7 +54,7 @@ class Event:
     at: float
     """Time of the event in seconds since the epoch, by the session's clock."""
     trigger: str = ""
-    """Cause of the compaction: ``critical`` (nearly full), ``idle``, ``manual``, ``prompt_too_long``, …"""
+    """Cause of the compaction: ``critical`` (nearly full), ``idle``, ``manual``, ``edited``, ``prompt_too_long``, …"""
     tier: str = ""
     tokens_before: int = 0
     tokens_after: int = 0

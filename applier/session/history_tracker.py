@@ -111,9 +111,8 @@ class Arrival:
     """True if the caller removed or changed known messages from `start` on, so that they were cut from the history."""
     replaced: bool = False
     """True if messages before `start` are other objects than before, with other cache marks or content."""
-    edited_from: int | None = None
-    """Index of the first known message that the caller gave other content, with the same role and calls; None without
-    one."""
+    edited: frozenset[int] = frozenset()
+    """Indices of the known messages that the caller gave other content, with the same role and calls."""
 
 
 class _Head(NamedTuple):
@@ -178,6 +177,12 @@ class HistoryTracker:
         if self.known_analysis is None or self.known_analysis.history is not history:
             self.known_analysis = analyze_history(history, self.counter, self.known_analysis, self.uses)
         return self.known_analysis
+
+    def analysis_of(self, messages: int) -> Analysis:
+        """Return the facts that were read from the first `messages` of the history, from which they are planned again.
+        They must be whole turns."""
+        history = assemble_history(self.originals[:messages], self.plain[:messages], self.digests[:messages])
+        return analyze_history(history, self.counter, self.known_analysis, self.uses)
 
     def adopt_analysis(self, plan: CompactionPlan | None) -> None:
         """Use the facts that were read for `plan`, if they cover more turns than the known ones, so that no turn is
@@ -246,15 +251,15 @@ class HistoryTracker:
         first_changed, marked = self._compare(later, start, min(length, start + len(later)))
         places = range(head + first_changed - start, len(passed))
         new = [(checked_message(later[place - head], f"messages[{place}]"), later[place - head]) for place in places]
-        is_edit = self._is_edit_in_place([plain for plain, _ in new], first_changed)
+        edited = self._edited_in_place([plain for plain, _ in new], first_changed)
         for index in marked:
             self._replace_marks(index, later[index - start])
         if first_changed < length:
             self._truncate(first_changed)
         for plain, message in new:
             self._append(message, plain)
-        if is_edit:
-            return Arrival(length, changed=False, replaced=True, edited_from=first_changed)
+        if edited:
+            return Arrival(length, changed=False, replaced=True, edited=edited)
         self._heads = [part for part in self._heads if part.replaced <= first_changed]
         self._replaced = {index: sent for index, sent in self._replaced.items() if index < first_changed}
         return Arrival(first_changed, first_changed < length, bool(marked))
@@ -313,13 +318,17 @@ class HistoryTracker:
                 marked.append(index)
         return stop, marked
 
-    def _is_edit_in_place(self, new: Sequence[Message], at: int) -> bool:
-        """Return True if `new` has the messages from index `at` on with other content, then further messages. Roles and
-        calls have to be the same, and the last known message unchanged. Such an edit keeps the turns as they are."""
+    def _edited_in_place(self, new: Sequence[Message], at: int) -> frozenset[int]:
+        """Return the indices of the messages with other content, if `new` has all known messages from index `at` on,
+        then further messages. Roles and calls have to be the same, and the last known message unchanged; else the
+        result is empty. Such an edit keeps the turns as they are."""
         known = self.plain[at:]
         if not known or len(new) < len(known) or message_digest(new[len(known) - 1]) != self.digests[-1]:
-            return False
-        return all(_role_and_ids(old) == _role_and_ids(edited) for old, edited in zip(known, new, strict=False))
+            return frozenset()
+        if any(_role_and_ids(old) != _role_and_ids(edited) for old, edited in zip(known, new, strict=False)):
+            return frozenset()
+        changes = enumerate(zip(self.digests[at:], new, strict=False), at)
+        return frozenset(index for index, (digest, edited) in changes if message_digest(edited) != digest)
 
     def _replace_marks(self, index: int, message: object) -> None:
         """Replace the known message at `index` by `message`, which only has other cache marks."""

@@ -24,6 +24,7 @@ from applier.store.records import NOTED_SECONDS
 from applier.store.store import Store
 from applier.view import remember_view
 from planner.errors import ReferenceNotFound, StoreDamaged, StoreError
+from planner.plan import CompactionPlan
 from planner.reading.messages import plain_message
 
 MOST_UNDOABLE = 10
@@ -228,6 +229,9 @@ class Ledger:
     compactions: int = 0
     arrival: Arrival = field(default_factory=lambda: Arrival(0, changed=False))
     """Difference between the caller's newest list of messages and the one before."""
+    outdated_plan: CompactionPlan | None = None
+    """Plan of the compacted part that the newest list made invalid, as the caller edited a message that it had read;
+    None if the compacted part is valid."""
     unsent_from: int = 0
     """Index of the first message that was not sent to the model yet."""
     unknown_answers: frozenset[int] = frozenset()
@@ -277,7 +281,10 @@ class Ledger:
         self.unsent_from = min(arrival.start if is_new else len(tracker), self.last.messages)
         if arrival.changed:
             self.undoable, self.thought_since = (), 0
-        committed = _still_committed(self.committed, arrival)
+        committed, plan = _still_committed(self.committed, arrival), self.frame.plan
+        self.outdated_plan = plan if arrival.edited and committed.frame.plan is None else None
+        if arrival.edited:
+            self._forget_earlier_texts(arrival.edited)
         frame = self.without_refused_thinking(committed.frame, self.thought_since)
         if is_shared and self.strips_thinking:
             frame = self._without_unknown_thinking(frame, arrival)
@@ -287,6 +294,16 @@ class Ledger:
         else:
             self.view = self.view.extended(frame, tracker, arrival.start)
         return arrival
+
+    def _forget_earlier_texts(self, edited: frozenset[int]) -> None:
+        """Forget the earlier lists with texts of messages that the caller `edited`, so that none can be sent again."""
+
+        def usable(undoable: tuple[Undoable, ...]) -> tuple[Undoable, ...]:
+            """Return the states that hold no old text."""
+            return tuple(older for older in undoable if not older.frame.has_text_of(edited))
+
+        self.undoable = usable(self.undoable)
+        self.last = replace(self.last, undoable=usable(self.last.undoable))
 
     def _without_unknown_thinking(self, frame: Frame, arrival: Arrival) -> Frame:
         """Return `frame` without the thinking of answers to lists that another process sent. The API may refuse
@@ -349,10 +366,11 @@ class Ledger:
     def fall_back(self) -> None:
         """Return to the list that was sent last, because the store failed to save what a newer one leaves out. The last
         list leaves out only what the store has, and it is valid because the newest answers belong to it."""
-        length = len(self.tracker)
-        before, self.undoable = replace(self.committed, frame=self.last.frame), self.last.undoable
+        length, last = len(self.tracker), self.last.frame.without_text_of(self.arrival.edited)
+        before, self.undoable = replace(self.committed, frame=last), self.last.undoable
         if not before.holds(before.frame, length):
             before = replace(before, frame=before.frame.up_to(before.messages))
+        before = replace(before, frame=self.without_refused_thinking(before.frame))
         if self.unknown_answers:  # with their thinking the list would be refused; the caller still has it
             unthinking = before.frame.unthinking | self.unknown_answers
             before = replace(before, frame=replace(before.frame, unthinking=unthinking))
@@ -427,6 +445,7 @@ def _still_committed(committed: Committed, arrival: Arrival) -> Committed:
     if arrival.changed:  # the frame's changes before the first changed message stay
         stored = min(committed.messages, arrival.start)
         return Committed(committed.frame.up_to(arrival.start), messages=stored)
-    if arrival.edited_from is not None:  # from there on the store has other content
-        return replace(committed, messages=min(committed.messages, arrival.edited_from))
+    if arrival.edited:  # from the first of them on the store has other content
+        stored = min(committed.messages, *arrival.edited)
+        return replace(committed, frame=committed.frame.without_text_of(arrival.edited), messages=stored)
     return committed

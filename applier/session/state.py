@@ -175,8 +175,11 @@ class State:
         if arrival.changed:
             self.pressure.pauses, self.pressure.left_tokens = {}, 0
             log("history_changed", f"messages from {arrival.start} on are not those known before")
-        elif arrival.edited_from is not None:
-            log("history_edited", f"message {arrival.edited_from} was edited in place; it is read again")
+        elif arrival.edited:
+            text = f"message {min(arrival.edited)} was edited in place; it is read again"
+            if ledger.outdated_plan is not None:
+                text += ", and the compacted part, which may hold its old text, is replaced"
+            log("history_edited", text)
 
     def _continue_from_view(self, messages: Sequence[object]) -> None:
         """Use the originals in the store as the history, if the first list begins with messages that this program

@@ -186,6 +186,22 @@ class PlanTurns:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanAgain:
+    """Way to shorten the list (tier): plan the messages of an earlier plan again, by rules, as the caller has edited
+    some of them. Later messages stay as they are sent now."""
+
+    outdated: CompactionPlan
+    """Plan that was made for the messages before they were edited."""
+    name: str = "plan_again"
+
+    def __call__(self, situation: Situation) -> Edits:
+        """Plan the same messages with the same target."""
+        analysis = situation.tracker.analysis_of(self.outdated.history.messages)
+        plan = situation.make_plan(analysis, self.outdated.target_tokens, situation.focus, rules_only=True)
+        return Edits(f"{_strategy_counts(plan)}, {_author_text(plan.provenance)}", plan=plan)
+
+
+@dataclass(frozen=True, slots=True)
 class SnipMiddle:
     """Way to shorten the list (tier): remove the middle of a list with too many messages."""
 
