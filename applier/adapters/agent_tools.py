@@ -126,10 +126,13 @@ class WriteNote(_ToolInput):
         return self
 
 
-def _note(_record: _Record, call: WriteNote) -> Answer:
-    """Return a confirmation to the model. The note need not be stored: the conversation contains the call."""
-    removed = f"Removed {call.remove}. " if call.remove else ""
-    return f"{removed}Noted as {note_id(call.kind, call.text)}." if call.text.strip() else removed.strip()
+def _note(record: _Record, call: WriteNote) -> Answer:
+    """Return a confirmation to the model, with a warning if the name of its conversation may be wrong. The note need
+    not be stored: the conversation contains the call."""
+    doubt = record.doubt() if isinstance(record, Visible) else ""
+    removed = f"Removed {call.remove}." if call.remove else ""
+    noted = f"Noted as {note_id(call.kind, call.text)}." if call.text.strip() else ""
+    return " ".join(filter(None, (removed, noted, doubt and f"But {doubt}")))
 
 
 def _restore(record: _Record, call: RestoreContext) -> Answer:

@@ -171,7 +171,7 @@ class _Tools:
         focus: Annotated[str, Field(description="what the work needs from here on")] = "",
     ) -> str:
         """Preview of a compaction of the stored conversation now. Changes nothing."""
-        store, current = self._visible.store, self._visible.current()
+        current, store = self._visible.current(), self._visible.store
         task = store.load_plan(current.plan_id).task if current.plan_id else ""
         messages = store.load_history(current.history_key).messages
         plan = plan_compaction(messages, task, target_tokens=target_tokens, focus=focus, planner="rules")

@@ -20,7 +20,7 @@ from applier.store.excerpt import Restored, SearchResult
 from applier.store.listing import KnownFact, facts_about, known_facts, stored_facts
 from applier.store.records import parse_reference, shortest_names
 from applier.store.store import Store
-from planner.errors import ReferenceNotFound
+from planner.errors import ReferenceNotFound, StoreError
 from planner.reading.lines import Part
 
 
@@ -61,14 +61,17 @@ class Visible:
         session: str | Sequence[str] = "",
         history: str = "",
         project: str = "",
+        is_typed: bool = False,
     ) -> None:
         """Allow the sessions with the id or ids `session`, or the history with the key `history`; with neither, none.
 
-        `project`: a folder; the facts of all conversations in it may be read too. `open_store` may raise `StoreError`
-        while there is no store; it is called again at the next use.
+        `project`: a folder; the facts of all conversations in it may be read too. `is_typed`: True if a person typed
+        the id of the session, so that it may be wrong. `open_store` may raise `StoreError` while there is no store; it
+        is called again at the next use.
         """
         sessions = (session,) if isinstance(session, str) else session
         self._open, self._history, self._project = open_store, history, project
+        self._is_typed = is_typed
         self._shown: ContextVar[tuple[str, ...]] = ContextVar("sessions", default=tuple(filter(None, sessions)))
 
     @property
@@ -115,6 +118,18 @@ class Visible:
             )
             raise ReferenceNotFound(self._owners_problem() or unknown if names else _NO_CONVERSATION)
         return conversations[::-1]
+
+    def doubt(self) -> str:
+        """Return a text if the id of the session may be mistyped, because nothing is stored under it; else an empty
+        text. Raise ReferenceNotFound if no conversation may be read at all."""
+        if not (self._sessions or self._history):
+            raise ReferenceNotFound(_NO_CONVERSATION)
+        if self._is_typed:
+            try:
+                self._newest_first()
+            except (ReferenceNotFound, StoreError) as error:
+                return str(error)
+        return ""
 
     def _owners_problem(self) -> str:
         """Return an error text if the session's name is one that clients of a proxy chose, so that it does not identify
@@ -181,17 +196,23 @@ class Visible:
 
     def facts(self, *, kind: str | None = None, since: float = 0.0, words: str = "") -> list[KnownFact]:
         """Return the facts (decisions, errors, constraints …) extracted from the conversations that may be read, and
-        from all others of the project. `kind`, `since` and `words` choose among them, as in `facts_about`."""
-        visible = stored_facts(self.store, [conversation.history_key for conversation in self.conversations()])
+        from all others of the project. `kind`, `since` and `words` choose among them, as in `facts_about`. Without a
+        project, raise ReferenceNotFound if there is no conversation."""
+        conversations = self.conversations() if self._project else self._newest_first()[::-1]
+        visible = stored_facts(self.store, [conversation.history_key for conversation in conversations])
         filters: dict[str, Any] = {"kind": kind, "since": since, "words": words}
         others = known_facts(self.store, project=self._project, **filters) if self._project else []
         facts = {(one.fact.content, one.fact.source): one for one in (*others, *visible)}
         return facts_about(facts.values(), **filters)
 
     def events(self) -> list[dict[str, Any]]:
-        """Return the stored events, such as compactions, of the sessions that may be read, oldest first."""
+        """Return the stored events, such as compactions, of the sessions that may be read, oldest first. Raise
+        ReferenceNotFound if there are none and no conversation."""
         names = self._names()
-        return [event for event in self.store.events() if event.get("session") in names] if names else []
+        events = [event for event in self.store.events() if event.get("session") in names] if names else []
+        if not events:
+            self._newest_first()
+        return events
 
     def _names(self) -> list[str]:
         """Return the ids of the sessions that may be read, then those of their conversations and subagents, by last

@@ -21,7 +21,7 @@ TOOLS = ["brief", "facts", "log", "note", "preview_compaction", "restore_context
 
 
 def conversation(secret: str, rounds: int = 40) -> list[dict]:
-    """A user's wish, and rounds of calls, the third of which holds `secret` and an image."""
+    """A user's wish, and rounds of calls, the third of which holds `secret` and an image; the fourth sends a mail."""
     messages: list[dict] = [{"role": "user", "content": "Check the modules. Never delete rows."}]
     for number in range(rounds):
         call = {"type": "tool_use", "id": f"c{number}", "name": "bash", "input": {"command": f"check {number}"}}
@@ -29,10 +29,23 @@ def conversation(secret: str, rounds: int = 40) -> list[dict]:
         content = [{"type": "text", "text": f"{lines}\n{secret if number == 3 else ''}."}]
         content += [image(64, 48)] if number == 3 else []
         result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": content}
+        if number == 4:
+            call |= {"name": "send_mail", "input": {"to": "ada@example.org"}}
+            result["content"] = "sent"
         messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
     return messages
 
 
+ARGUMENTS = {
+    "brief": {},
+    "facts": {},
+    "log": {},
+    "note": {"text": "Never book before YES"},
+    "preview_compaction": {},
+    "restore_context": {"reference": "t1"},
+    "search_context": {"text": "ours"},
+}
+"""Arguments for a call of each tool."""
 SESSIONS = {
     "wrap-1": "ours-4711",
     "wrap-1.1": "below-4712",
@@ -55,11 +68,11 @@ def store_path(tmp_path_factory):
     return path
 
 
-def ask(path, *calls, session="wrap-1", history=""):
+def ask(path, *calls, session="wrap-1", history="", is_typed=False):
     """The texts that the tools answer, in order; an error's with a mark before it."""
 
     async def run() -> list[str]:
-        visible = Visible(lambda: open_store(path), session=session, history=history)
+        visible = Visible(lambda: open_store(path), session=session, history=history, is_typed=is_typed)
         try:
             async with Client(mcp_server(visible)) as client:
                 return [_text(await client.call_tool(name, arguments)) for name, arguments in calls]
@@ -129,7 +142,7 @@ def test_facts_brief_log_and_preview(store_path):
     )
     assert "Never delete rows" in facts
     assert {line.split(" ")[0] for line in constraints.split("\n")} == {"constraint"}
-    assert "Never delete rows" in brief
+    assert "send_mail ada@example.org" in brief
     assert "compact" in log
     assert "tokens →" in shown
 
@@ -198,16 +211,50 @@ def test_resources_are_briefs(store_path):
 
     listed, templates, texts = anyio.run(run)
     assert (listed, templates) == (["brief://current"], ["brief://{session}"])
-    assert all("Never delete rows" in text for text in texts)
+    assert all("send_mail ada@example.org" in text for text in texts)
 
 
 def test_a_server_for_which_no_conversation_is_named_shows_none_and_says_how(store_path):
-    calls = [("search_context", {"text": "ours"}), ("restore_context", {"reference": "t1"}), ("brief", {}), ("log", {})]
     with open_store(store_path) as store:
         store.record_event({"time": 1.0, "kind": "apply", "message": "of no session"})
-    *answers, log = ask(store_path, *calls, session="")
-    assert all("run the client by `compactor wrap`" in answer for answer in answers)
-    assert log == "Nothing happened yet."
+    answers = dict(zip(ARGUMENTS, ask(store_path, *ARGUMENTS.items(), session=""), strict=True))
+    assert sorted(answers) == TOOLS
+    cure = "! Error executing tool {}: no conversation is named here: run the client by `compactor wrap`"
+    assert [name for name, answer in answers.items() if not answer.startswith(cure.format(name))] == []
+
+
+@pytest.mark.parametrize("is_typed", [True, False])
+def test_a_name_under_which_nothing_is_stored_is_reported(store_path, tmp_path, is_typed):
+    """The name may be right before the first compaction, so a note is accepted, and the call keeps it."""
+    answers = dict(zip(ARGUMENTS, ask(store_path, *ARGUMENTS.items(), session="nix", is_typed=is_typed), strict=True))
+    unknown, note = "nothing was compacted under the name 'nix' yet", answers.pop("note")
+    assert [name for name, answer in answers.items() if not (answer.startswith("!") and unknown in answer)] == []
+    assert note.startswith("Noted as n")
+    assert (unknown in note) == is_typed
+    (first,) = ask(tmp_path / "none.db", ("note", ARGUMENTS["note"]), session="nix", is_typed=is_typed)
+    assert first == note
+    (known,) = ask(store_path, ("note", ARGUMENTS["note"]), is_typed=is_typed)
+    assert note.startswith(known)
+    assert "compacted" not in known
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("store", ["full", "none"])
+def test_the_command_reports_that_no_conversation_is_set(store_path, tmp_path, store):
+    """This is the documented set-up for a client without `wrap`: the command that `--config` prints."""
+    place = str(store_path if store == "full" else tmp_path / "none.db")
+
+    async def run(*arguments):
+        command = StdioServerParameters(
+            command=sys.executable, args=["-m", "applier.cli", "mcp", "--store", place, *arguments]
+        )
+        async with Client(command) as client:
+            return {name: _text(await client.call_tool(name, call)) for name, call in ARGUMENTS.items()}
+
+    assert [name for name, text in anyio.run(run).items() if "no conversation is named here" not in text] == []
+    note = anyio.run(run, "--session", "nix")["note"]
+    assert ("nothing was compacted under the name 'nix'" in note) == (store == "full")
+    assert ("no store there yet" in note) == (store == "none")
 
 
 @pytest.mark.real
@@ -223,7 +270,7 @@ def test_the_command_speaks_on_standard_output(store_path):
 
     tools, brief = anyio.run(run)
     assert tools == TOOLS
-    assert "Never delete rows" in brief
+    assert "send_mail ada@example.org" in brief
 
 
 class TestWhoseTurn:
@@ -273,7 +320,9 @@ class TestWhoseTurn:
         for reference in ("t5", f"{visible.store.histories()[0].key}:t5"):
             with pytest.raises(ReferenceNotFound, match=f"use --session with name and owner: ann.{owner}"):
                 self.restored(visible, reference)
-        assert (visible.facts(), visible.events()) == ([], [])
+        for look_up in (visible.facts, visible.events):
+            with pytest.raises(ReferenceNotFound, match="use --session with name and owner"):
+                look_up()
         assert "strange-1" in self.restored(shown(f"ann.{owner}", {}), "t5")
 
 

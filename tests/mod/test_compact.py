@@ -338,8 +338,9 @@ def test_the_agent_sees_the_facts_of_its_project_and_of_no_other(tmp_path):
         Rows(make_session(30)).compact(store, hears, project="/w/app")
     ask = {"session_id": "a-new-session", "name": "mcp__compactor__facts", "arguments": {}}
     assert "please no Bun-only APIs" in mod.look_up(ask, opened, "/w/app")["content"]
-    for project in ("/w/app2", ""):
-        assert mod.look_up(ask, opened, project)["content"] == "No facts yet."
+    assert mod.look_up(ask, opened, "/w/app2")["content"] == "No facts yet."
+    with pytest.raises(CompactorError, match="nothing was compacted under the name 'a-new-session' yet"):
+        mod.look_up(ask, opened)
 
 
 def test_a_large_result_is_stored_before_it_is_cut(tmp_path, monkeypatch):

@@ -237,13 +237,21 @@ def _people() -> Any:
 @click.option("--thread", is_flag=True, help="The conversation is the thread that the client names (Codex).")
 @click.option("--config", is_flag=True, help="Print this server for a client's configuration, and end.")
 @options.store_option
+@click.pass_context
 def mcp_command(
-    session: str | None, history: str | None, project: str | None, thread: bool, config: bool, store: str | None
+    ctx: click.Context,
+    /,
+    session: str | None,
+    history: str | None,
+    project: str | None,
+    thread: bool,
+    config: bool,
+    store: str | None,
 ) -> None:
     """Run an MCP server with tools that search and restore one conversation, and show its facts, summary and log.
 
     Other conversations cannot be reached, whatever the client asks for, except the facts of those that worked in DIR.
-    Without a conversation the tools show nothing.
+    Without a conversation the tools report that none is set.
     """
     if config:
         place = store and options.store_anywhere(store)
@@ -256,7 +264,11 @@ def mcp_command(
             opened.load_history(history)
     adapter = options.import_extra("applier.adapters.mcp", "mcp")
     visible = Visible(
-        lambda: options.existing_store(store), session=session or "", history=history or "", project=project or ""
+        lambda: options.existing_store(store),
+        session=session or "",
+        history=history or "",
+        project=project or "",
+        is_typed=not thread and ctx.get_parameter_source("session") is ParameterSource.COMMANDLINE,
     )
     with closing(visible):
         adapter.mcp_server(visible, by_thread=thread).run("stdio")
