@@ -163,7 +163,7 @@ class _Tools:
 
     def log(self, count: Annotated[int, Field(ge=1, le=200, description="the newest N events")] = 20) -> str:
         """Log of the compactions of this conversation, with their times."""
-        return "\n".join(map(_line, self._visible.events()[-count:])) or "Nothing happened yet."
+        return "\n".join(map(_line, self._visible.events()[-count:])) or "No events of this conversation are stored."
 
     def preview_compaction(
         self,

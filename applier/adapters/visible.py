@@ -18,9 +18,10 @@ from propcache.api import cached_property
 from applier.session.ledger import load_session
 from applier.store.excerpt import Restored, SearchResult
 from applier.store.listing import KnownFact, facts_about, known_facts, stored_facts
-from applier.store.records import parse_reference, shortest_names
+from applier.store.records import parse_key, parse_reference, shortest_names
 from applier.store.store import Store
 from planner.errors import ReferenceNotFound, StoreError
+from planner.placeholders import history_key
 from planner.reading.lines import Part
 
 
@@ -206,8 +207,11 @@ class Visible:
         return facts_about(facts.values(), **filters)
 
     def events(self) -> list[dict[str, Any]]:
-        """Return the stored events, such as compactions, of the sessions that may be read, oldest first. Raise
+        """Return the stored events, such as compactions, of the conversations that may be read, oldest first. Raise
         ReferenceNotFound if there are none and no conversation."""
+        if self._history:
+            key, plans = history_key(parse_key(self._history)), self.store.plans(self._history)
+            return [one for one in self.store.events() if one.get("history") == key or one.get("plan") in plans]
         names = self._names()
         events = [event for event in self.store.events() if event.get("session") in names] if names else []
         if not events:

@@ -9,11 +9,14 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters
 
+from applier import apply
 from applier.adapters.mcp import mcp_server
 from applier.adapters.visible import Visible
 from applier.session import Session
 from applier.store import open_store
+from planner import plan_compaction
 from planner.errors import ReferenceNotFound
+from planner.placeholders import history_key
 from tests.strategies import image
 
 NO_KEY = f"h{0:032}"
@@ -175,6 +178,25 @@ def test_a_history_may_be_named_itself(store_path):
     found, brief = ask(store_path, ("search_context", {"text": "ours-4711"}), ("brief", {}), session="", history=key)
     assert "ours-4711" in found
     assert brief
+
+
+def test_the_log_of_a_history_has_its_events_and_the_plans_applied_to_its_beginnings(tmp_path):
+    """These are the events that `compactor apply` and `undo` store."""
+    path, messages = tmp_path / "store.db", conversation("ours-4711")
+    strange = conversation("strange-4718", 30)
+    with open_store(path) as store:
+        for at, part in enumerate((messages[:41], messages, strange), 1):
+            plan = plan_compaction(part, "Check", planner="rules", target_ratio=0.3)
+            apply(plan, part, store=store)
+            key, text = history_key(plan.history.digest), "of strangers" if part is strange else f"apply {at}"
+            event = {"time": float(at), "history": key, "message": text}
+            store.record_event({**event, "kind": "apply", "plan": store.save_plan(plan)})
+            store.record_event({**event, "kind": "undo"})
+        ours = next(one for one in store.histories() if one.messages == len(messages))
+    for key in (ours.key, ours.digest):
+        (log,) = ask(path, ("log", {}), session="", history=key)
+        kinds = [line.split(" ", 2)[2].partition(" (")[0] for line in log.split("\n")]
+        assert kinds == ["apply: apply 1", "apply: apply 2", "undo: apply 2"]
 
 
 def test_wrong_calls_are_answered(store_path, tmp_path):
