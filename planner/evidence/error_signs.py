@@ -7,7 +7,7 @@ Sentences are not read: "Payment was declined" is no sign.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -19,28 +19,24 @@ HEAD_CHARACTERS = 80
 
 _STATUS_KEYS = frozenset({"status", "statuscode", "httpstatus", "code"})
 """Names of fields with a status of HTTP as a number."""
-_STATE_KEYS = _STATUS_KEYS | {"state", "result", "outcome"}
-"""Names of fields with a word about how the call ended."""
-_ERROR_KEYS = frozenset({"error", "errors", "errormessage", "exception", "failure"})
-_SUCCESS_KEYS = frozenset({"success", "ok", "succeeded"})
 _ERROR_STATES = frozenset({"error", "fail"})
-"""Words in a field of `_STATE_KEYS` by which any call reports its own failure."""
-_FAILED_STATES = frozenset(
-    (
-        *("failed", "failure", "declined", "denied", "rejected", "refused", "timeout", "timedout"),
-        *("notfound", "forbidden", "unauthorized", "permissiondenied"),
-    )
-)
-"""Words by which an action reports that it failed. Of a call that only reads, they are the state of what it read."""
+"""Words in a field about how the call ended by which any call reports its own failure."""
 
 
 class _Language(NamedTuple):
-    """Words of one language, as patterns."""
+    """Words of one language. The first two are patterns, the others words with blanks between them."""
 
     error: str
-    """Word for an error, as it begins a label: ``Error``, ``Buchungsfehler``."""
+    """Word for an error, as it begins a label or names a field: ``Error``, ``Buchungsfehler``."""
     nothing: str
     """Words by which a label reports that there is no error: ``none``, ``keine``."""
+    state: str
+    """Names of fields with a word about how the call ended."""
+    success: str
+    """Names of fields that are true if the call succeeded."""
+    failed: str
+    """Words by which an action reports that it failed. Of a call that only reads, they are the state of what it read.
+    """
 
 
 _LANGUAGES = (
@@ -48,19 +44,54 @@ _LANGUAGES = (
         r"(?:\w{0,40}_)?(?:error|exception)\b|(?-i:\w{1,40}(?:Error|Exception))\b|(?:\w{1,20} ){0,3}failed\b|failure\b"
         r"|traceback\b(?: \(most recent call last\))?",
         "none|null|false",
+        "state result outcome",
+        "success ok succeeded",
+        "failed failure declined denied rejected refused timeout timedout notfound forbidden unauthorized"
+        " permissiondenied",
     ),
-    _Language(r"\w{0,40}fehler\b", "keine?r?|ohne"),
-    _Language(r"erreur\b", "aucune?|sans"),
-    _Language(r"erro\b", "ningun[oa]?|nenhum|sin|sem"),  # the word of Spanish is that of English
-    _Language(r"ошибка\b", "нет|без"),
-    _Language(r"hata\b", "yok"),
-    _Language("خطأ", "لا|بدون"),
-    _Language("त्रुटि", "नहीं|बिना"),
-    _Language(r"\w{0,40}(?:错误|錯誤)", "无|無|没有|沒有"),
-    _Language(r"\w{0,40}エラー", "なし|無し|ありません"),
-    _Language("오류|에러", "없음|없습니다"),
-    _Language("ข้อผิดพลาด", "ไม่มี"),
+    _Language(
+        r"\w{0,40}fehler(?:meldung)?\b",
+        "keine?r?|ohne",
+        "ergebnis zustand",
+        "erfolg erfolgreich",
+        "abgelehnt fehlgeschlagen gescheitert verweigert",
+    ),
+    _Language(
+        r"erreur\b", "aucune?|sans", "statut état résultat", "succès", "refusé refusée rejeté rejetée échoué échec"
+    ),
+    _Language(  # Spanish and Portuguese; the word of Spanish for an error is that of English
+        r"erro\b",
+        "ningun[oa]?|nenhum|sin|sem",
+        "estado resultado",
+        "éxito exito sucesso",
+        "rechazado rechazada denegado denegada fallido fallida recusado recusada negado negada falhou",
+    ),
+    _Language(r"ошибка\b", "нет|без", "статус состояние результат", "успех успешно", "отклонено отказано неудача"),
+    _Language(r"hata\b", "yok", "durum sonuç", "başarılı", "reddedildi başarısız"),
+    _Language("خطأ", "لا|بدون", "الحالة حالة النتيجة", "نجاح", "مرفوض فشل"),
+    _Language("त्रुटि", "नहीं|बिना", "स्थिति परिणाम", "सफल", "अस्वीकृत विफल"),
+    _Language(r"\w{0,40}(?:错误|錯誤)", "无|無|没有|沒有", "状态 狀態 结果 結果", "成功", "失败 失敗 拒绝 拒絕 已拒绝"),
+    _Language(r"\w{0,40}エラー", "なし|無し|ありません", "状態 ステータス 結果", "成功", "失敗 拒否 却下"),
+    _Language("오류|에러", "없음|없습니다", "상태 결과", "성공", "실패 거절 거부 거절됨"),
+    _Language("ข้อผิดพลาด", "ไม่มี", "สถานะ ผลลัพธ์", "สำเร็จ", "ล้มเหลว ปฏิเสธ"),
 )
+
+
+def _plain(text: str) -> str:
+    """Return a name or status in small letters without separators: ``notfound`` for ``NOT_FOUND``."""
+    return "".join(filter(str.isalnum, text.casefold()))
+
+
+def _words(lists: Iterable[str]) -> frozenset[str]:
+    return frozenset(_plain(word) for words in lists for word in words.split())
+
+
+_ERROR_KEYS = frozenset({"error", "errors", "errormessage", "exception", "failure"})
+_ERROR_KEY = lazy_pattern("|".join(language.error for language in _LANGUAGES[1:]), re.I)
+"""Name of a field with an error in other languages than English: ``fehler``, ``错误``."""
+_STATE_KEYS = _STATUS_KEYS | _words(language.state for language in _LANGUAGES)
+_SUCCESS_KEYS = _words(language.success for language in _LANGUAGES)
+_FAILED_STATES = _words(language.failed for language in _LANGUAGES)
 _WORD = lazy_pattern(rf"\W{{0,8}}(?:{'|'.join(language.error for language in _LANGUAGES)})", re.I)
 """Word for an error at the beginning of a line: ``Error``, ``<tool_use_error``, ``ValueError``; not ``Errors``."""
 _NO_ERROR = lazy_pattern("|".join(language.nothing for language in _LANGUAGES[1:]), re.I)
@@ -125,7 +156,7 @@ def error_field(result: Mapping[str, Any], asked: str, *, may_act: bool, depth: 
         name = _plain(key)
         is_http = name in _STATUS_KEYS and isinstance(value, int) and 400 <= value <= 599
         is_no_success = (name in _SUCCESS_KEYS and value is False) or (name == "iserror" and value is True)
-        if is_http or is_no_success or (name in _ERROR_KEYS and _is_error(value)):
+        if is_http or is_no_success or (_names_error(key, name) and _is_error(value)):
             return ErrorField(key, is_sure=True)
         if name in _STATE_KEYS and isinstance(value, str) and _is_failed_state(name, value, asked, may_act=may_act):
             doubtful = doubtful or ErrorField(key, is_sure=False)
@@ -133,6 +164,11 @@ def error_field(result: Mapping[str, Any], asked: str, *, may_act: bool, depth: 
             # some services wrap the error in an object with one field: ``{"fehler": {"status": 409, …}}``
             return error_field(value, asked, may_act=may_act, depth=1)
     return doubtful
+
+
+def _names_error(key: str, name: str) -> bool:
+    """Return True if a field `key`, in small letters without separators `name`, contains an error if it has one."""
+    return name in _ERROR_KEYS or (_ERROR_KEY.fullmatch(key) is not None and not _NO_ERROR.match(key))
 
 
 def _is_failed_state(name: str, value: str, asked: str, *, may_act: bool) -> bool:
@@ -150,8 +186,3 @@ def _is_error(value: object) -> bool:
     if isinstance(value, dict):
         return any(value.values())
     return value is True or (bool(value) and not isinstance(value, int | float))
-
-
-def _plain(text: str) -> str:
-    """Return a name or status in small letters without separators: ``notfound`` for ``NOT_FOUND``."""
-    return "".join(filter(str.isalnum, text.casefold()))
