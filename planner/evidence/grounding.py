@@ -103,6 +103,10 @@ _NOUN = lazy_pattern(rf"[A-ZÀ-Þ][{LETTERS}]{{3,}}")
 """Noun that a hyphen joins to others: ``Liste`` in ``Top-10-Liste``."""
 _RANGE_END = lazy_pattern(r"[A-Za-z]?\d{1,9}")
 """First or last member of a range: ``U1`` and ``U4`` in ``U1-U4``."""
+_NUMBERED = lazy_pattern(rf"([{LETTERS}]{{1,4}})\.?(\d{{1,9}})")
+"""Beginning of a word, and its number: ``p147``, ``ch3``, ``S.12``."""
+_WORD_BEFORE = lazy_pattern(rf"([{LETTERS}][{WORD}]{{0,40}})[^{WORD}]{{1,4}}$")
+"""Word before a number, and the marks between them: ``"page": ``, ``page ``."""
 _GAP = lazy_pattern(rf"(?<![{WORD}])(?:ID|N|X|id|<\w+>|\{{\w+\}}|:\w+)(?![{WORD}])|\*+")
 """Placeholder in a name: the ``ID`` in ``comments/ID/replies``, the ``*`` in ``hooks_*.go``; not ``idle``."""
 _SPLIT = lazy_pattern(r"[:=,#&?+\s]+|@(?=v?\d)|(?<=\w)\.{2,3}(?=\w)|(?<=\w)\.(?=\d+$)(?<!\d\.)")
@@ -296,9 +300,22 @@ class NameIndex:
         return missing
 
     def assigns(self, name: str, value: str) -> bool:
-        """Return True if the source assigns `value` to `name`: it has ``=``, ``:`` or blanks between them."""
-        pair = re.compile(rf"(?<!\w){re.escape(name)}[\"'\\]{{0,2}}[\s:=]{{1,3}}[\"'\\]{{0,2}}{re.escape(value)}(?!\w)")
+        """Return True if the source assigns `value` to `name`, or a path that ends with it: ``=``, ``:`` or blanks are
+        between them."""
+        between = r"[\"'\\]{0,2}[\s:=]{1,3}[\"'\\]{0,2}(?:/[^\s\"'\\]{0,300}/)?"
+        pair = re.compile(rf"(?<!\w){re.escape(name)}{between}{re.escape(value)}(?!\w)")
         return any(pair.search(text) for text in self._texts)
+
+    def numbers(self, beginning: str, digits: str) -> bool:
+        """Return True if the source has the number `digits` directly after a word with this `beginning`, in any case:
+        147 after ``page`` for ``p``."""
+        number = re.compile(rf"(?<![\w.]){digits}(?!\w|[.,]\d)")
+        for text in self._texts:
+            for match in number.finditer(text):
+                word = _WORD_BEFORE.search(text[max(0, match.start() - 48) : match.start()])
+                if word and word[1].casefold().startswith(beginning.casefold()):
+                    return True
+        return False
 
     def is_folder(self, name: str) -> bool:
         """Return True if the source uses `name` as a folder: a slash follows it there."""
@@ -467,6 +484,8 @@ def _missing_name(name: str, source: NameIndex) -> Iterator[str]:
         return
     elif days := _DAYS.fullmatch(name):
         yield from (day for day in days.groups() if not source.holds_figure(day))
+    elif (numbered := _NUMBERED.fullmatch(name)) and source.numbers(*numbered.groups()):
+        return
     elif timestamp := _TIMESTAMP.fullmatch(name):
         yield from _missing(timestamp[1], "", source)
         yield from _missing(timestamp[2], "", source)
@@ -479,9 +498,11 @@ def _missing_name(name: str, source: NameIndex) -> Iterator[str]:
 
 
 def _is_compound(name: str) -> bool:
-    """Return True if `name` consists of words, figures or the ends of a range, joined by hyphens, whose parts are
-    checked one by one: ``Top-10-Liste``, ``U1-U4``."""
+    """Return True if `name` consists of words, figures, files or the ends of a range, joined by hyphens, whose parts
+    are checked one by one: ``Top-10-Liste``, ``U1-U4``, ``a.pdf-c.pdf``."""
     parts = name.split("-")
+    if len(parts) == 2 and all(map(_FILE.fullmatch, parts)):
+        return True
     is_range = all(_RANGE_END.fullmatch(part) or _FIGURE.fullmatch(part) for part in parts)
     return is_range or any(map(_NOUN.fullmatch, parts))
 

@@ -141,6 +141,21 @@ def test_a_name_glued_of_what_stands_elsewhere_is_invented(words, name):
     assert name in " ".join(invented(words, BOUND))
 
 
+NUMBERED = NameIndex(
+    ['{"file": "/w/d/new_law.pdf", "page": 147, "rows": 4711}', "Seite 26 of case1.pdf and case5.pdf, Chapter 3,"]
+)
+
+
+@pytest.mark.parametrize("words", ["p147", "P.147", "S.26", "ch3", "r4711", "case1.pdf-case5.pdf", "file=new_law.pdf"])
+def test_a_number_after_the_beginning_of_its_word_and_files_of_a_range_are_held(words):
+    assert invented(f"See {words} of it.", NUMBERED) == []
+
+
+@pytest.mark.parametrize("words", ["p148", "p47", "q147", "p4711", "case1.pdf-case9.pdf", "file=old_law.pdf"])
+def test_a_number_after_another_word_is_invented(words):
+    assert len(invented(f"See {words} of it.", NUMBERED)) == 1
+
+
 NAMES = st.from_regex(r"[a-z]{2,6}(_[a-z]{2,6}|/[a-z]{2,6}\.py|-[0-9]{2,4}|[0-9]{3,5})", fullmatch=True)
 
 
