@@ -54,7 +54,7 @@ _MARKS = {
     "…": "… left out",
 }
 """Meaning of each mark in the text that replaces turns. The compacted messages explain only the marks that occur."""
-_HEAD = lazy_pattern(r"\At\d+(?: ✗)?(?: \((?:answered at t\d+|earlier summary)\))* ")
+_HEAD = lazy_pattern(r"\At\d+(?: ✗)?(?: \((?:replied at t\d+|earlier summary)\))* ")
 """Id and remarks at the beginning of the text in place of a turn. The text after them counts as the start of a line."""
 
 _CALL_ALONE = lazy_pattern(

@@ -20,7 +20,7 @@ from propcache.api import cached_property
 from planner.analysis import Analysis
 from planner.brief import covered_failures, covers_success
 from planner.evidence import TurnEvidence
-from planner.evidence.effects import retried
+from planner.evidence.effects import reported_later, retried
 from planner.evidence.hosts import binding_lines
 from planner.evidence.words import figures_of, specifics_of, without_figures
 from planner.layout import first_note, leading_turn
@@ -130,14 +130,16 @@ def pinned(
 
 def _successes(analysis: Analysis) -> dict[str, frozenset[int]]:
     """Return the numbers of the lines that show how a failed action succeeded later, by turn id: the first line of the
-    successful call, and the lines that show how it ended."""
+    successful call, and the lines that show how it ended; or the lines that may report what became of it."""
     turns = analysis.evidence.turns
     lines: dict[str, frozenset[int]] = {}
-    for turn_id, call_number in retried(analysis.evidence).values():
+    for turn_id, call_number in analysis.evidence.once(retried).values():
         turn = turns[turn_id]
         call = turn.calls[call_number]
         shown = {turn.lines.of_block(call.block)[0].number, *turn.outcomes[call_number].lines}
         lines[turn_id] = lines.get(turn_id, frozenset()) | shown
+    for report in analysis.evidence.once(reported_later).values():
+        lines[report.turn_id] = lines.get(report.turn_id, frozenset()).union(report.lines)
     return lines
 
 

@@ -1,9 +1,9 @@
 """Writes the text that replaces content which a plan removes. Decides nothing: the same decision gives the same text.
 
 Each turn that is not kept has an *entry*, a text in its place: its id, its words and its calls. A call follows ``>``,
-its outcome follows ``→``, and kept lines of its result are below. ``t12 ✗`` is a failed approach; if only some calls of
-a turn failed, these have ``✗ >``. ``…`` shows that something is left out. A *note* is a message with the entries of
-neighbouring turns.
+its outcome follows ``→``, and kept lines of its result are below. A failed call has ``✗ >``; ``t12 ✗`` is a failed
+approach without one. ``…`` shows that something is left out. A *note* is a message with the entries of neighbouring
+turns.
 
 A *frame* is a pair of tags around such a text: ``<compacted>`` around a note, ``<user-words>`` around the unchanged
 words of the user.
@@ -15,13 +15,13 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from operator import attrgetter
 from types import MappingProxyType
 
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
-from planner.evidence.effects import worked_later
+from planner.evidence.effects import CallPlace, reported_later, worked_later
 from planner.evidence.hosts import without_boilerplate
 from planner.evidence.turns import WrittenEntry, call_head, shortened
 from planner.evidence.words import without_root
@@ -193,6 +193,7 @@ def entry_text(evidence: Evidence, decision: TurnDecision, history: History) -> 
         return ""
     turn = evidence.turns[decision.turn_id]
     worked_at = evidence.once(worked_later).get(decision.turn_id)
+    reports = [evidence.once(reported_later).get(CallPlace(decision.turn_id, call.number)) for call in turn.calls]
     evidence_parts = (
         turn.turn.digest,
         evidence.root,
@@ -201,6 +202,7 @@ def entry_text(evidence: Evidence, decision: TurnDecision, history: History) -> 
         turn.decisive_lines,
         turn.outcomes,
         worked_at,
+        reports,
     )
     basis = decision.strategy, decision.summary, decision.excerpts, decision.failed_approach, evidence_parts
     cached = evidence.entries.get(decision.turn_id)
@@ -212,13 +214,13 @@ def entry_text(evidence: Evidence, decision: TurnDecision, history: History) -> 
 
 def _new_entry(evidence: Evidence, decision: TurnDecision, media: Sequence[str]) -> str:
     """Write the text that replaces a turn: id and remarks, then its calls (``reference``) or the chosen lines
-    (``summarize``), and `media`, the words for its images. ``✗`` follows the id if the turn failed as a whole; but not
-    if it is an earlier summary, which names its failures."""
+    (``summarize``), and `media`, the words for its images. ``✗`` follows the id of a failed approach without a failed
+    call; but not of an earlier summary, which names its failures."""
     entry = _Entry(evidence, evidence.turns[decision.turn_id], decision)
     is_summary = any(entry.turn.lines.of_sources("planner"))
     has_failed = decision.failed_approach and not (entry.failed_calls or is_summary or entry.turn.once(_is_doubtful))
     replied_to = f"to: {clean(shortened(entry.turn.choice.text))}" if entry.turn.choice else ""
-    answered = f"answered at {entry.turn.answered_at}" if entry.turn.answered_at else ""
+    answered = f"replied at {entry.turn.answered_at}" if entry.turn.answered_at else ""
     about_words = ", ".join(filter(None, (replied_to, answered)))
     remarks = ("✗", has_failed), ("(earlier summary)", is_summary), (f"({about_words})", about_words)
     parts = [*(entry.reference() if decision.strategy == "reference" else entry.body()), clean(" ".join(media))]
@@ -236,9 +238,8 @@ class _Entry:
 
     @property
     def failed_calls(self) -> frozenset[int]:
-        """Indexes of the failed calls, which get a mark; empty if all failed, as the whole turn then gets it."""
-        failed = self.turn.once(_failed_calls) if self.decision.failed_approach else frozenset()
-        return failed if len(failed) < len(self.turn.calls) else frozenset()
+        """Indexes of the failed calls, which get a mark."""
+        return self.turn.once(_failed_calls) if self.decision.failed_approach else frozenset()
 
     def reference(self) -> Iterator[str]:
         """Yield a line about each call of the turn, with its outcome; for a turn without calls, its kind and first
@@ -251,10 +252,10 @@ class _Entry:
             yield self.shown(f"{self.turn.turn.kind}: {shortened_words}")
 
     def call_line_with_outcome(self, call: Call, argument_line: Line | None = None, result: Sequence[Line] = ()) -> str:
-        """Return one line for a call: ``> name arguments → outcome``, with ``✗`` in front if it failed and other calls
-        succeeded, and with ``(worked at t33)`` if the same call succeeded later. `argument_line`: the line of its
-        arguments to show; without it, a few words describe the call. `result`: lines of its result that the entry shows
-        below."""
+        """Return one line for a call: ``> name arguments → outcome``, with ``✗`` in front if it failed, and with
+        ``(worked at t33)`` if the same call succeeded later, or ``(see t33)`` if a later result may report on it.
+        `argument_line`: the line of its arguments to show; without it, a few words describe the call. `result`: lines
+        of its result that the entry shows below."""
         root = self.evidence.root
         line = call_line(call, argument_line.text, root) if argument_line is not None else call.name
         if argument_line is None or line.strip() == call.name:  # all arguments have several lines
@@ -264,7 +265,8 @@ class _Entry:
         outcome = self.evidence.shown(self.shown_outcome(call, result))
         mark = "✗ > " if call.number in self.failed_calls else "> "
         worked_at = self.evidence.once(worked_later).get(self.turn.turn.id, {}).get(call.number, "")
-        remark = f" (worked at {worked_at})" if worked_at else ""
+        report = self.evidence.once(reported_later).get(CallPlace(self.turn.turn.id, call.number))
+        remark = f" (worked at {worked_at})" if worked_at else f" (see {report.turn_id})" if report else ""
         return clean(f"{mark}{text} → {outcome}{remark}" if outcome else f"{mark}{text}{remark}")
 
     def shown_outcome(self, call: Call, result: Sequence[Line]) -> str:
@@ -285,8 +287,8 @@ class _Entry:
 
     def body(self) -> Iterator[str]:
         """Yield the parts of the text in place of a summarized turn, with the lines that the decision chooses. In
-        order: the summary with the agent's words, each call with its lines, other lines such as those of documents, and
-        the user's words."""
+        order: the summary with the agent's words, each call with its lines, other lines such as those of documents, the
+        user's words, and what they pasted."""
         chosen = line_numbers(self.decision.excerpts, len(self.turn.lines))
         in_calls = {block for call in self.turn.calls for block in (call.block, call.result_block)}
         outside = [line for line in self.turn.lines.outside(in_calls) if line.number in chosen]
@@ -297,7 +299,10 @@ class _Entry:
         for call in self.turn.calls:
             yield from self.call_with_lines(call, chosen)
         yield self.tool_lines([line for line in outside if line.part != "assistant" and line.source != "user"])
-        yield self.user_words([line for line in outside if line.source == "user"])
+        typed = {line.number for line in self.turn.typed_lines}
+        yield self.user_words([line for line in outside if line.source == "user" and line.number in typed])
+        pasted = [line for line in outside if line.source == "user" and line.number not in typed]
+        yield self.tool_lines([line for line in pasted if line.text.strip()])
 
     def call_with_lines(self, call: Call, chosen: set[int]) -> Iterator[str]:
         """Yield the line about a call, then its other lines that are `chosen`: arguments, result, and the user's words
@@ -344,10 +349,18 @@ class _Entry:
         removes text of the host program from them."""
         if not lines:
             return ""
-        words = GAP.join(clean(text_of(join_lines(run))) for run in _runs(lines))
+        runs = [*_runs(lines)]
+        gaps = ["", *(self._gap(before[-1].number, after[0].number) for before, after in pairwise(runs))]
+        words = "".join(f"{gap}{clean(text_of(join_lines(run)))}" for gap, run in zip(gaps, runs, strict=True))
         start = "…" if lines[0].continues else ""
         end = "…" if self.turn.lines.goes_on(lines[-1].number) else ""
         return f"<{USER_FRAME}>{start}{words}{end}</{USER_FRAME}>"
+
+    def _gap(self, before: int, after: int) -> str:
+        """Return the text between the lines with the numbers `before` and `after` of a turn: an empty line if only such
+        lines are left out between them."""
+        between = (self.turn.lines.text(number) for number in range(before + 1, after))
+        return GAP if any(text.strip() for text in between) else "\n\n"
 
     def tool_lines(self, lines: Sequence[Line], sides: Mapping[int, str] = _NO_SIDES, *, viewed: bool = True) -> str:
         """Return `lines` of a tool with their marks: of neighbouring lines the first one follows ``|``, and the others

@@ -192,7 +192,7 @@ def latest_request(evidence: Evidence) -> RecordLine | None:
         if turn.choice is not None:
             return _chosen(turn, turn.choice)
         if words := _last_typed(turn):
-            answered = f", answered at {turn.answered_at}" if turn.answered_at else ""
+            answered = f", replied at {turn.answered_at}" if turn.answered_at else ""
             return RecordLine(f"“{shortened(words, WORDS_CHARACTERS)}”{answered}", (turn.turn.id,))
     return None
 

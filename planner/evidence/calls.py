@@ -198,10 +198,13 @@ class Call:
     @property
     def _arguments(self) -> str:
         """Arguments of the call on one line, with their names if there are several. Lists and objects are left out. If
-        it is declared which arguments name the tool's object, only these are shown."""
+        it is declared which arguments name the tool's object, these come first; of a tool that reads, only these are
+        shown."""
         keys = self.use.object_arguments if self.use is not None else ()
-        shown = {key: self.input[key] for key in keys if key in self.input} or self.input
-        plain = {key: str(value) for key, value in shown.items() if isinstance(value, str | int | float)}
+        of_object = {key: self.input[key] for key in keys if key in self.input}
+        shown = of_object if of_object and not self.acts else {**of_object, **self.input}
+        values = {key: value for key, value in shown.items() if isinstance(value, str | int | float)}
+        plain = {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
         filled = {key: " ".join(value.split())[:ARGUMENT_CHARACTERS] for key, value in plain.items() if value.strip()}
         return ", ".join(f"{key}={value}" if len(filled) > 1 else value for key, value in filled.items())
 

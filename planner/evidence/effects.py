@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import islice
 from typing import Any, Literal, NamedTuple, get_args
 
 from planner.evidence.calls import Call
+from planner.evidence.error_signs import is_state
 from planner.evidence.grounding import COUNTABLE
 from planner.evidence.hosts import is_question, is_running, running_id
 from planner.evidence.turns import EndedCall, Evidence, TurnEvidence, call_head, shortened
-from planner.evidence.words import figures_of, specifics_of
+from planner.evidence.words import figures_of, plain_text, specifics_of, values_in, values_of
 from planner.reading.lazy import lazy_pattern
 from planner.reading.messages import parsed_result
 
@@ -77,9 +79,20 @@ class Effect:
         receipt to `share` of `RECEIPT_CHARACTERS`."""
         count = len(self.turn_ids)
         times = "" if count == 1 else f"{count}× " if count <= COUNTABLE else f"over {COUNTABLE}× "
-        action = shortened(self.action, round(share * ACTION_CHARACTERS))
-        receipt = shortened(self.receipt, round(share * RECEIPT_CHARACTERS))
+        action = _cut(self.action, round(share * ACTION_CHARACTERS))
+        receipt = _cut(self.receipt, round(share * RECEIPT_CHARACTERS))
         return f"{times}{action} → {receipt}" if receipt else f"{times}{action}"
+
+
+def _cut(text: str, most: int) -> str:
+    """Return `text` cut to `most` characters, with the first word with a digit of what is left out, such as a number of
+    an order: ``send_mail Your refund… R-88140``."""
+    if len(text) <= most:
+        return text
+    kept = shortened(text, most)
+    words = (word.strip(",.;:()") for word in text[len(kept) - 1 :].split())
+    number = next((word for word in words if any(map(str.isdigit, word)) and 2 * len(word) < most), "")
+    return f"{shortened(text, most - len(number) - 1)} {number}" if number else kept
 
 
 def effects(evidence: Evidence) -> list[Effect]:
@@ -140,6 +153,48 @@ def worked_later(evidence: Evidence) -> dict[str, dict[int, str]]:
     return later
 
 
+class LaterReport(NamedTuple):
+    """Later result that may report what became of a failed action."""
+
+    turn_id: str
+    lines: tuple[int, ...]
+    """Numbers of the lines that report it: the first line of the call, and the new line of its result."""
+
+
+def reported_later(evidence: Evidence) -> dict[CallPlace, LaterReport]:
+    """Return for each failed action without a later success the next result that may show what became of it, as an
+    action whose request timed out may have been done. The call has the object of the action among its arguments, and
+    its result has a new line with a figure of the other arguments, such as the amount. It is one of the next
+    `MOST_LATER` calls."""
+    calls, acting, succeeded = evidence.ended_calls(), evidence.once(_acting), evidence.once(retried)
+    reports: dict[CallPlace, LaterReport] = {}
+    shown: set[str] = set()  # lines of the results before the action
+    for at, (turn, call, outcome) in enumerate(calls):
+        place = CallPlace(turn.turn.id, call.number)
+        is_action = (place in acting or call.may_act) and place.turn_id not in succeeded
+        if is_action and outcome.status == "failed" and not outcome.refused:
+            later = islice(calls, at + 1, at + 1 + MOST_LATER)
+            if report := next(filter(None, (_report_of(call, ended, shown) for ended in later)), None):
+                reports[place] = report
+        shown.update(line.text.strip() for line in turn.lines.of_block(call.result_block))
+    return reports
+
+
+def _report_of(action: Call, ended: EndedCall, shown: Container[str]) -> LaterReport | None:
+    """Return the lines of the later call `ended` that may show what became of `action`; None without any. `shown`:
+    lines of results before the action."""
+    turn, call, outcome = ended
+    names = {field.value for field in _object_of(action)}
+    if outcome.status == "failed" or not names.issubset(field.value for field in _leaves("", call.input)):
+        return None
+    others = (field.value for field in _leaves("", action.input) if field.value not in names)
+    amounts = {value for other in others for figure in figures_of(other) for value in values_of(figure)}
+    for line in turn.lines.of_block(call.result_block) if amounts else ():
+        if line.text.strip() not in shown and not amounts.isdisjoint(values_in(plain_text(line.text))):
+            return LaterReport(turn.turn.id, (turn.lines.of_block(call.block)[0].number, line.number))
+    return None
+
+
 def _acting(evidence: Evidence) -> frozenset[CallPlace]:
     """Return the places of the calls that change the outside world. They are those with `Call.acts`, and also calls
     with long results in which most values are known from the arguments or earlier results: many services answer an
@@ -193,8 +248,9 @@ def _receipt(call: Call, fields: Sequence[_JsonField], shown: set[_JsonField]) -
     """Return the new part of a call's result on one line, without the marks of JSON.
 
     `fields`: all JSON values of the result; without any, the whole result is returned. `shown`: values of earlier
-    results. A value is new if it is neither in `shown` nor an argument. Values that are true are returned, too, and
-    those whose keys the user declared to keep, which come first. If no value is new, the first one is returned.
+    results. A value is new if it is neither in `shown` nor an argument. Values that are true and states such as
+    ``booked`` are returned, too, and those whose keys the user declared to keep, which come first. If no value is new,
+    the first one is returned.
     """
     if not fields:
         return " ".join(call.text.split())
@@ -203,7 +259,10 @@ def _receipt(call: Call, fields: Sequence[_JsonField], shown: set[_JsonField]) -
     new_fields = [
         field
         for field in fields
-        if field.key in kept_keys or field.value == "true" or not (field in shown or field.value in inputs)
+        if field.key in kept_keys
+        or field.value == "true"
+        or is_state(*field)
+        or not (field in shown or field.value in inputs)
     ]
     new_fields.sort(key=lambda field: field.key not in kept_keys)
     return " ".join(_listed(new_fields or fields[:1]).split())

@@ -135,6 +135,11 @@ def error_sign(line: str) -> Sign:
     return Sign.WORDS if any(map(str.isalpha, head[word.end() :])) else Sign.LABEL
 
 
+def is_state(key: str, value: str) -> bool:
+    """Return True if the field `key` of a result tells by one word, `value`, how the call ended: ``booked``."""
+    return _plain(key) in _STATE_KEYS and value.isalpha() and value not in ("null", "true", "false")
+
+
 class ErrorField(NamedTuple):
     """Field of a JSON object that reports an error."""
 

@@ -354,7 +354,7 @@ def _failures_sentence(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> s
     ]
     if not failed:
         return ""
-    succeeded = {place.turn_id for place in retried(basis.request.evidence).values()}
+    succeeded = {place.turn_id for place in basis.request.evidence.once(retried).values()}
     listed = ", ".join(failed[-MOST_FAILURES:])
     later = ", ".join([turn.turn.id for turn in turns if turn.turn.id in succeeded][-MOST_FAILURES:])
     successes = f"; and with its result or id what succeeded in its place, if it did: {later}" if later else ""

@@ -83,7 +83,7 @@ def test_a_view_says_what_the_marks_mean_that_stand_in_it_and_no_others(messages
     texts = [block.get("text", "") for message in preview(plan, messages).messages for block in blocks(message)]
     notes = "\n".join(text for text in texts if text.startswith("<compacted "))
     for mark, meaning in ((">", "> call → outcome"), ("|", "| lines of its result")):
-        stands = re.search(rf"(?m)^(?:t\d+(?: ✗)?(?: \(answered at t\d+\))? |✗ )?{re.escape(mark)} ", notes)
+        stands = re.search(rf"(?m)^(?:t\d+(?: ✗)?(?: \(replied at t\d+\))? |✗ )?{re.escape(mark)} ", notes)
         assert (meaning in notes) == (stands is not None)
 
 
@@ -93,7 +93,7 @@ def test_what_failed_by_an_earlier_summary_is_told_as_its_words():
         {**ALL, "t1": {**ALL["t1"], "excerpts": ((3, 3),), "failed_approach": True}},
         [{"role": "user", "content": listed}, *SESSION[1:]],
     )
-    assert "\nt1 (earlier summary) (answered at t7) | - Race: two writers\n" in view.messages[0]["content"][0]["text"]
+    assert "\nt1 (earlier summary) (replied at t7) | - Race: two writers\n" in view.messages[0]["content"][0]["text"]
 
 
 def test_every_kind_of_entry_reads_as_it_should():
@@ -106,7 +106,7 @@ def test_every_kind_of_entry_reads_as_it_should():
         "- Fix the race (t1)",
         "NEXT",
         "- queue, see p-queue (t2)",
-        "t1 (answered at t7) <user-words>Fix the refresh race in /srv/app/src/auth.ts.",
+        "t1 (replied at t7) <user-words>Fix the refresh race in /srv/app/src/auth.ts.",
         "Never touch ‹/compacted> tags.</user-words>",
         "t2 Looked at auth.ts.",
         "> Read auth.ts",

@@ -364,6 +364,30 @@ def test_an_action_that_restores_a_record_is_listed():
     assert [effect.turn_ids for effect in effects(analyze(messages).evidence)] == [("t3",), ("t4",)]
 
 
+@given(st.integers(1_000, 9_999), st.integers(0, 3), st.booleans(), st.sampled_from((0.05, 0.1, 0.3)))
+def test_an_action_of_unknown_result_is_shown_with_what_a_later_look_shows_of_it(cents, looks, is_done, ratio):
+    def record(*refunds):
+        return json.dumps({"order": "B-20588", "sum": 18_675, "paid by": "card", "refunds": refunds})
+
+    def use(number, tool, arguments, answer):
+        asked = {"type": "tool_use", "id": f"u{number}", "name": tool, "input": arguments}
+        result = {"type": "tool_result", "tool_use_id": f"u{number}", "content": answer}
+        return [{"role": "assistant", "content": [asked]}, {"role": "user", "content": [result]}]
+
+    done = [{"refund": "R-88140", "cents": cents, "status": "booked"}] if is_done else []
+    messages = [{"role": "user", "content": "Pay it back."}, *use(0, "find_order", {"order": "B-20588"}, record())]
+    messages += use(1, "create_refund", {"order": "B-20588", "cents": cents}, "Error: no answer within 30 s")
+    messages += [part for at in range(looks) for part in look(at)]
+    messages += use(2, "find_order", {"order": "B-20588"}, record(*done))
+    messages += [part for at in range(10, 16) for part in look(at)]
+    messages += [{"role": "assistant", "content": "So far."}, {"role": "user", "content": "Go on."}]
+    for planner in ("rules", DropsAll()):
+        text = said(preview(plan_compaction(messages, "", planner=planner, target_ratio=ratio, now=0.0)).messages)
+        assert "create_refund" in text
+        assert (f"(see t{4 + looks})" in text) == is_done
+        assert ("R-88140" in text) == is_done
+
+
 OTHER_TRIES = {
     "another appointment": ({"id": "e109", "start": "10:00"}, {"id": "e105", "start": "10:00"}, False),
     "another time of it": ({"start": "10:00", "id": "e109"}, {"start": "14:30", "id": "e109"}, True),

@@ -254,7 +254,7 @@ def test_a_short_reply_stands_once_with_the_question_that_it_answers():
     messages += [part for at in range(2, 9) for part in work(at)]
     text = said(preview(plan_compaction(messages, "", planner="rules", target_ratio=0.1, now=0.0)).messages)
     assert text.count("Yes, this once.") == 1
-    assert f"(to: {asked}, answered at t6) <user-words>Yes, this once.</user-words>" in text
+    assert f"(to: {asked}, replied at t6) <user-words>Yes, this once.</user-words>" in text
 
 
 def test_a_long_last_message_comes_before_older_ones():
