@@ -269,6 +269,37 @@ def test_a_tool_is_declared_by_the_form_of_the_setting_too():
     assert plan({"effect": "reads"}) == plan(ToolUse(effect="reads"))
 
 
+def told(number, tool, arguments, answer, words=""):
+    """A call with its answer, behind some words of the agent."""
+    use = {"type": "tool_use", "id": f"s{number}", "name": tool, "input": arguments}
+    said_first = [{"type": "text", "text": words}] if words else []
+    result = {"type": "tool_result", "tool_use_id": f"s{number}", "content": answer}
+    return [{"role": "assistant", "content": [*said_first, use]}, {"role": "user", "content": [result]}]
+
+
+def test_each_receipt_has_its_state_and_a_cut_action_its_number():
+    subject = "Ihre Erstattung, wie heute am Telefon besprochen, zu Ihrer Bestellung B-204"
+    messages = [{"role": "user", "content": "Pay and write."}]
+    for at in range(2):
+        paid = json.dumps({"refund": f"R-881{at}", "status": "booked"})
+        messages += told(at, "create_refund", {"order": f"B-204{at}"}, paid)
+        messages += told(9 - at, "send_mail", {"subject": f"{subject}{at}"}, json.dumps({"id": f"m-550{at}"}))
+    found = effects(analyze([*messages, {"role": "assistant", "content": "Done."}]).evidence)
+    assert [effect.receipt for effect in found] == ["R-8810, booked", "m-5500", "R-8811, booked", "m-5501"]
+    assert all(f"B-204{at}" in found[2 * at + 1].text(0.25) for at in range(2))
+
+
+def test_the_mark_of_failure_is_at_the_call_and_not_at_the_words_before_it():
+    said_first = "The refund R-1 over 80.00 is booked."
+    messages = [
+        {"role": "user", "content": "Pay and write."},
+        *told(1, "send_mail", {"to": "a"}, "Error: 550", said_first),
+    ]
+    messages += [*look(1), *look(2), {"role": "assistant", "content": "Done."}]
+    text = said(preview(plan_compaction(messages, "", planner="rules", target_ratio=0.5, now=0.0)).messages)
+    assert f"t2 {said_first}\n✗ > send_mail" in text
+
+
 def test_words_need_no_key_in_a_receipt_and_figures_keep_theirs_once():
     booked = {"booking": "DB-7KX2", "seats": [45, 46], "date": "2026-12-01", "refundable": True}
     messages = [{"role": "user", "content": "Go on."}, *act(1, "book_train", 7, failed=False, record=booked)]
