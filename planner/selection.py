@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from planner.brief import PageStatement, brief_text, fit_brief, read_brief, with_record
 from planner.evidence import TurnEvidence
 from planner.layout import introduction_text, note_parts
-from planner.pinned import memory_room, pinned
+from planner.pinned import Pinned, memory_room, pinned
 from planner.placeholders import (
     entry_text,
     history_key,
@@ -62,6 +62,10 @@ OPENING_LINES = 2
 IMAGE_SHARE = 0.1
 """Largest share of the remaining space for one turn with the user's image or document, up to which the turn stays
 whole. No line describes an image, so that an agent would have to guess whether to look at it again."""
+MORE_WORDS = "more words of the user"
+"""Statement that cites turns with words of the user for which there is no room."""
+MOST_UNSEEN = 8
+"""Largest number of turns that it cites, the newest ones."""
 MOST_WEIGHT = 2.0
 """Factor for the priority of the lines of a turn with score 1. With score 0, the priority is divided by it."""
 SMALLER_ROOM = 0.9
@@ -182,7 +186,8 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
     least = selecting.take_least() * counter.scale
     room = _room(request, least, LEAST_SHARE * request.target_tokens) / counter.scale
     brief_room = _brief_room(request, least, by_model=_is_by_model(proposal)) / counter.scale
-    brief, struck = fit_brief(_brief_with_record(request, proposal, brief_room), counter, brief_room)
+    with_effects = _brief_with_record(request, proposal, brief_room)
+    brief, struck = fit_brief(_with_more_words(with_effects, selecting.pinned), counter, brief_room)
     if struck:
         problem = f"the brief is longer than the {int(brief_room * counter.scale)} tokens that the target leaves it"
         repair = f"its last {struck} statements are left out or shortened"
@@ -216,6 +221,18 @@ def _brief_with_record(request: PlanRequest, proposal: Proposal, room: float) ->
     if _is_by_model(proposal):  # a model was asked to leave room for the record: its whole brief stays
         limit = max(min(limit, room - counter.raw(brief)), (1 - BRIEF_SHARE) * room)
     return with_record(brief, records, counter, limit)
+
+
+def _with_more_words(brief: str, pins: Pinned) -> str:
+    """Return the page of memory `brief` with a statement that cites the newest turns with words of the user of which
+    none stay, as far as the page cites them nowhere else, so that the agent knows where to look."""
+    statements = [statement for statement in read_brief(brief) if statement.text != MORE_WORDS]
+    cited = {turn_id for statement in statements for turn_id in statement.turns}
+    unseen = [turn_id for turn_id in pins.words_left_out if not pins.user_words.get(turn_id) and turn_id not in cited]
+    if not unseen:
+        return brief
+    newest = sorted(unseen, key=lambda turn_id: int(turn_id[1:]))[-MOST_UNSEEN:]
+    return brief_text([*statements, PageStatement("REQUEST", MORE_WORDS, tuple(newest))])
 
 
 @dataclass

@@ -316,3 +316,19 @@ def test_an_empty_line_between_the_users_words_is_no_mark_of_words_left_out():
     asked = [{"role": "user", "content": "Never write in the evening.\n\nAnd keep B-4711 open."}]
     text = said(preview(plan_compaction([*work(0), *asked, *work(1), *work(2)], "", planner="rules")).messages)
     assert "<user-words>Never write in the evening.\n\nAnd keep B-4711 open.</user-words>" in text
+
+
+def test_the_page_cites_the_turns_with_words_of_the_user_that_have_no_room():
+    said_before = [f"Wish number {at}: order {at * 37} of model B-{at * 11} must be in the list {at}." for at in range(60)]
+    messages = [
+        part
+        for at, words in enumerate(said_before)
+        for part in ({"role": "user", "content": words}, {"role": "assistant", "content": f"Noted as number {at}."})
+    ]
+    messages += [*work(1), {"role": "user", "content": "Go on with the list, please, as far as you can get today."}]
+    messages += [part for at in range(2, 5) for part in work(at)]
+    plan = plan_compaction(messages, "", planner="rules", target_tokens=1_200, now=0.0)
+    (line,) = (line for line in plan.brief.splitlines() if "more words of the user" in line)
+    text = said(preview(plan).messages)
+    unseen = [at for at, words in enumerate(said_before) if words not in text]
+    assert unseen and f"t{2 * unseen[-1] + 1})" in line
