@@ -196,9 +196,6 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
         selecting.pin(brief)
         room -= selecting.take_least()
     left_after_asked = selecting.take_asked(room - _frame_raw(request, EVERY_MARK, brief))
-    shorter = selecting.without_repeats(brief)
-    left_after_asked += counter.raw(brief) - counter.raw(shorter)
-    brief = shorter
     left_after_images = selecting.keep_images(left_after_asked)
     picks = selecting.in_order(request.target_tokens / counter.scale)
     filled_raw = left_after_images - selecting.fill(left_after_images, picks, brief)
@@ -499,10 +496,7 @@ class _Selecting:
         for turn_id in statement.turns:
             if self.chosen[turn_id].strategy != "keep":
                 entry = entry_text(self.request.evidence, self.chosen[turn_id], self.request.history)
-                quoted = _quoted_words(entry)
-                if any(text.strip("“”") in one_line(words) for words in quoted):
-                    return True
-                for line in (*entry.split("\n"), *quoted):
+                for line in (*entry.split("\n"), *_quoted_words(entry)):
                     kept_texts.add_text(line)
         return kept_texts.repeats_text(text, "assistant")
 
