@@ -146,6 +146,16 @@ def first_note(messages: Iterable[Message]) -> int | None:
     return None
 
 
+def noted_key(message: Message) -> str:
+    """Return the history key in the first note of compacted messages in `message`; empty without one."""
+    texts = (str(block.get("text", "")) for block in blocks(message) if block["type"] == "text")
+    return next((match[1] for text in texts if (match := _NOTED_KEY.search(text))), "")
+
+
+_NOTED_KEY = re.compile(r'<compacted history="(h[0-9a-f]{8,64})"')
+"""Opening tag of a view's first note, with the key of its history."""
+
+
 def note_parts(key: str, turn_ids: Sequence[str], parts: Iterable[str]) -> list[str]:
     """Return the parts of one note, the message in place of neighbouring turns: opening tag, `parts`, closing tag.
     `key`: key by which the original messages are found, only for the first note; else empty."""

@@ -6,17 +6,18 @@ discarded, the log reports it, and the agent goes on. Not safe for threads: `Ses
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from applier.learning.learned import Memory, lines_for, opening_text
 from applier.session.compaction import Compaction, attempt, pause_tier, run_row, situation_of
 from applier.session.edits import Edits, draft
+from applier.session.history_tracker import is_list
 from applier.session.ledger import Saved, session_name
 from applier.session.planning import TASK_CHARACTERS
 from applier.session.refusals import WINDOW_EXCEEDED, LostResults, TooHeavy, TooLong, stop_reason_of
@@ -188,14 +189,14 @@ CHAIN: tuple[CallStep, ...] = (
 
 def prepare(state: State, messages: Sequence[object]) -> list[Any]:
     """Return the list of messages to send to the model, made of the caller's list; never raise. After any failure, the
-    list is as valid as the caller's, and the log reports the failure."""
-    log, problems = state.setup.log, list[str]()
-    if not messages:
+    list is as valid as the caller's, and the log reports the failure. A value that is no list is returned as it is."""
+    log, problems, passed = state.setup.log, list[str](), cast("Any", messages)
+    if is_list(messages) and not messages:
         return []
     current = _after_step(state, lambda draft: draft.receive(messages), problems)
     if problems:
         log.trouble("prepare_failed", problems[0])
-        return list(messages) if isinstance(messages, Iterable) else []
+        return list(messages) if is_list(messages) else passed
     for step in () if current.pressure.is_full else CHAIN:
         current = _after_step(current, step, problems)
     log.trouble("prepare_failed", "; ".join(problems))
@@ -244,6 +245,8 @@ def compact(
 ) -> Compaction:
     """Compact on request and return the result; with `dry_run` apply nothing. `focus`: what matters most, for the
     planner. `at_limit`: the client's own window is full, so the size of the present prompt counts as the limit."""
+    if is_list(messages) and not messages:
+        return replace(Compaction.nothing(state, "", "no messages"), messages=[])
     state.receive(messages)
     maximum_tokens = state.pressure.maximum_tokens
     state.pressure.maximum_tokens = min(maximum_tokens, state.tokens) if at_limit else maximum_tokens
@@ -345,6 +348,8 @@ def _with_missing_results_noted(state: State, messages: Sequence[object]) -> lis
     """Return the list to send with a note in place of each missing tool result, which the API requires. Return None if
     no result is missing, or if this list was returned before."""
     sent = prepare(state, messages)
+    if not is_list(sent):
+        return None
     with suppress(TranscriptError):
         answered = answer_calls([plain_message(message) for message in sent])
         digest = "".join(map(message_digest, answered))

@@ -28,6 +28,7 @@ EventKind = Literal[
     "tier_failed",
     "history_changed",
     "history_edited",
+    "unknown_view",
     "breaker_opened",
     "breaker_closed",
     "learned",

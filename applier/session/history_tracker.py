@@ -236,7 +236,7 @@ class HistoryTracker:
         Raises:
             TranscriptError: `messages` is not a list, or a new entry is not a message.
         """
-        if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+        if not is_list(messages):
             raise TranscriptError(f"messages: expected a list of messages, found {type(messages).__name__}")
         tracker = self._copy()
         return tracker, tracker._extend_by(list(messages))
@@ -366,6 +366,11 @@ class HistoryTracker:
                 call = self._calls.get(str(block.get("tool_use_id"))) or _call("", None)
                 tokens, is_error = self.counter.block(block), bool(block.get("is_error"))
                 self.results.append(Result(index, at, call, result_text(block), tokens, is_error))
+
+
+def is_list(messages: object) -> bool:
+    """Return True if `messages` can be read as a list: no text, no dict, and not a single object."""
+    return isinstance(messages, Iterable) and not isinstance(messages, str | bytes | Mapping)
 
 
 def _copied(message: Message) -> Message:

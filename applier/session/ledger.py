@@ -24,6 +24,8 @@ from applier.store.records import NOTED_SECONDS
 from applier.store.store import Store
 from applier.view import remember_view
 from planner.errors import ReferenceNotFound, StoreDamaged, StoreError
+from planner.layout import noted_key
+from planner.pinned import unknown_view
 from planner.plan import CompactionPlan
 from planner.reading.messages import plain_message
 
@@ -249,6 +251,15 @@ class Ledger:
     answered: str = ""
     """Digest of the last list that was sent again with notes in place of lost tool results, to try that only once."""
 
+    @property
+    def unknown_view(self) -> str:
+        """Key of the history behind a compacted view with which the history itself begins, because no known store has
+        the view's originals; empty without such a view."""
+        history = self.tracker.history
+        turn_id = unknown_view(history)
+        messages = history.messages_of(history.by_id[turn_id]) if turn_id else ()
+        return next(filter(None, map(noted_key, messages)), "")
+
     def copy(self) -> Ledger:
         """Return an independent copy of the ledger."""
         return copy.copy(self)
@@ -408,15 +419,26 @@ class Ledger:
             ReferenceNotFound: neither this session nor its parent or children have that turn.
         """
         name, within = reference.strip(), tuple(self.keys)
+        view = self.unknown_view if ":" not in name else ""
+        if view:
+            own = f", or {key}:{name} for one of this session" if key else ""
+            text = f"{name!r}: the list begins with a view of {view}, which has other turns: give a key"
+            raise ReferenceNotFound(f"{text}, {view}:{name} for a turn of the view{own}")
         if key and ":" not in name:
             name = f"{key}:{name}"
         try:
             return store.use(lambda opened: opened.restore(name, within=within, **wanted))
         except ReferenceNotFound as error:
-            if self.last.at is not None or not len(self.tracker):
+            if self.last.at is not None or not self._is_later_turn(name):
                 raise
             text = f"{error}; later turns are known once `prepare` was called"
             raise ReferenceNotFound(text, error.elsewhere) from None
+
+    def _is_later_turn(self, name: str) -> bool:
+        """Return True if `name` is the id of a turn behind the known ones, which may have been sent before a
+        restart."""
+        number = name.rpartition(":")[2].removeprefix("t")
+        return number.isdecimal() and int(number) > len(self.tracker.history.turns) > 0
 
     def note_use(self, store: SessionStore) -> None:
         """Record in the store that the originals are in use, so that it does not delete them as old; at most once an

@@ -29,7 +29,7 @@ from applier.session.request import AgentCall
 from applier.session.sharing import Sharing
 from applier.session.state import SessionState, Setup, State
 from applier.settings import SessionSettings
-from applier.store.excerpt import Restored, SearchResult, find_matches
+from applier.store.excerpt import Restored, SearchResult, check_selection, find_matches
 from applier.store.opening import SessionStore
 from applier.store.store import Store
 from planner.api import PlannerChoice, check_argument, check_planner, check_request
@@ -213,11 +213,12 @@ class Session:
 
         The messages may be dicts or SDK objects. While nothing has to be compacted, the returned list begins with the
         same messages as the last one, so that the provider's prompt cache stays valid. Never raises: after any failure
-        a valid list is returned, and the log reports the failure.
+        a valid list is returned, and the log reports the failure. A value that is no list is returned unchanged.
         """
         closed, messages = self._split(messages)
         with self._guard.across_processes() as state:
-            return [*closed, *chain.prepare(state, messages)]
+            sent = chain.prepare(state, messages)
+            return [*closed, *sent] if closed else sent
 
     async def prepare_async(self, messages: Sequence[object]) -> list[Any]:
         """Run `prepare` in another thread, so that the event loop is not blocked, and return its result."""
@@ -380,11 +381,16 @@ class Session:
         begins the next page. After a restart, turns newer than the last compaction are known again only after the first
         `prepare`.
 
+        If the list begins with a view that the store does not know, a turn needs its key, as a bare ``t12`` may name a
+        turn of that view or of this session.
+
         Raises:
-            ReferenceNotFound: neither this session nor its parent or children have that turn.
+            ReferenceNotFound: neither this session nor its parent or children have that turn, or its key is missing.
+            SettingsError: another argument of the wrong type.
         """
         if not isinstance(reference, str):
             raise ReferenceNotFound(f"{reference!r} is no reference; expected one like t12")
+        check_selection(lines, search, max_characters)
         wanted = {"lines": lines, "search": search, "max_characters": max_characters}
         with self._guard.newest() as state:
             return state.ledger.restore(state.setup.store, reference, state.store_newest(), **wanted)
@@ -398,13 +404,12 @@ class Session:
         tool. `Store.search` describes how `text` is read.
 
         Raises:
-            SettingsError: an argument of the wrong type.
+            SettingsError: an argument of the wrong type, an unknown `part`, or a `limit` below zero.
             StoreError: `text` is too long, or as a pattern takes too long.
         """
         if not isinstance(text, str):
             raise SettingsError(f"text: expected text to search for, found {type(text).__name__}")
         check_argument("tool", tool, str, "a tool's name")
-        check_argument("limit", limit, int, "a number of turns")
         with self._guard.newest() as state:
             return find_matches(state.ledger.tracker.history, text, part=part, tool=tool, limit=limit)
 

@@ -172,6 +172,9 @@ class State:
         if not len(ledger.tracker) and isinstance(messages, Sequence):
             self._continue_from_view(messages)
         arrival = ledger.take(messages, is_shared=self.setup.is_shared)
+        if arrival.start == 0 and (view := ledger.unknown_view):
+            text = f"the list begins with a view of {view}, whose originals are not found in this session's store"
+            log("unknown_view", f"{text}: it is kept as it is, and restoring a turn needs the key (`{view}:t1`)")
         if arrival.changed:
             self.pressure.pauses, self.pressure.left_tokens = {}, 0
             log("history_changed", f"messages from {arrival.start} on are not those known before")

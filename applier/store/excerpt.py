@@ -9,10 +9,10 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from applier.store.search import Hits, matching_turns
-from planner.errors import ReferenceNotFound
+from planner.errors import ReferenceNotFound, SettingsError
 from planner.placeholders import ranges_of
 from planner.programming.coding_tools import defines
 from planner.reading.lines import Line, Part, join_lines, turn_lines, without_numbers
@@ -103,6 +103,25 @@ class ShownLine(NamedTuple):
     """Number of the line in its turn; of an inserted line, the number of the line above it."""
     text: str
     """Line as it is shown: ``12: text``, ``11- text``, ``…``, or a link between a call and its result."""
+
+
+def check_selection(lines: object, search: object, max_characters: object) -> None:
+    """Raise a SettingsError unless these arguments of `Store.restore` have the right types; each may be None."""
+    is_pair = isinstance(lines, Sequence) and len(lines) == 2 and all(type(number) is int for number in lines)
+    if lines is not None and not is_pair:
+        raise SettingsError(f"lines: expected the first and the last line, as in (1, 3), found {lines!r:.80}")
+    if search is not None and not isinstance(search, str):
+        raise SettingsError(f"search: expected text to search for, found {type(search).__name__}")
+    if max_characters is not None and type(max_characters) is not int:
+        raise SettingsError(f"max_characters: expected a number of characters, found {type(max_characters).__name__}")
+
+
+def _check_search(part: object, limit: object) -> None:
+    """Raise a SettingsError unless these arguments of `Store.search` are valid; each may be None."""
+    if part is not None and part not in get_args(Part):
+        raise SettingsError(f"part: expected one of {', '.join(get_args(Part))}, found {part!r:.80}")
+    if limit is not None and (type(limit) is not int or limit < 0):
+        raise SettingsError(f"limit: expected a number of turns, from 0 on, or None for all, found {limit!r:.80}")
 
 
 def restored_part(
@@ -306,7 +325,8 @@ def find_matches(
     tool: str | None = None,
     limit: int | None = None,
 ) -> SearchResult:
-    """Return the turns of `history` that match `search`; arguments and order are those of `Store.search`."""
+    """Return the turns of `history` that match `search`; arguments, order and errors are those of `Store.search`."""
+    _check_search(part, limit)
     turns = {turn.id: Searched(turn_lines(history, turn), _calls(history, turn)) for turn in history.turns}
     wanted = {turn.id: _filtered(history, turn, turns[turn.id], part, tool) for turn in history.turns}
     elsewhere = [turn.lines for turn in turns.values()] if part or tool else []

@@ -19,7 +19,7 @@ from propcache.api import cached_property
 
 from applier.store import records
 from applier.store.backend import Backend
-from applier.store.excerpt import Restored, SearchResult, find_matches, restored_part, with_other_turns
+from applier.store.excerpt import Restored, SearchResult, check_selection, find_matches, restored_part, with_other_turns
 from applier.store.forgetting import orphaned_plans, remove_history
 from applier.store.records import (
     NewRecord,
@@ -392,7 +392,9 @@ class Store:
         Raises:
             ReferenceNotFound: there is no such history, turn or lines, or nothing in them matches; the text lists
                 existing ones, and turns that match.
+            SettingsError: `lines`, `search` or `max_characters` of the wrong type.
         """
+        check_selection(lines, search, max_characters)
         name, messages = self.load_turn(reference, within)
         part = partial(restored_part, name, messages, lines=lines, search=search, max_characters=max_characters)
         try:
@@ -425,6 +427,10 @@ class Store:
 
         `part` limits the search to words of the ``user`` or the ``assistant``, to calls (``call``) or to results
         (``result``). `tool` limits it to calls of this tool and their results. `limit` is the most turns to return.
+
+        Raises:
+            ReferenceNotFound: there is no such history.
+            SettingsError: an unknown `part`, or a `limit` that is no number from 0 on.
         """
         return find_matches(self.load_history(history_key), text, part=part, tool=tool, limit=limit)
 

@@ -437,7 +437,7 @@ def test_what_is_no_list_of_messages_is_refused_by_name(session_of, wrong):
     with pytest.raises(TranscriptError, match="messages"):
         session.compact(wrong)
     assert session.recover(wrong, "prompt is too long") is None
-    assert session.prepare(wrong) == list(wrong or () if not isinstance(wrong, int) else ())
+    assert session.prepare(wrong) == wrong
 
 
 def test_what_is_no_name_and_no_text_is_not_looked_for(session_of):
@@ -513,3 +513,89 @@ def test_the_task_of_a_session_is_the_users_own_words(session_of, end):
         history += [{"role": "assistant", "content": "Done."}, {"role": "user", "content": end}]
     done = session_of(window_tokens=60_000, task="").compact(history, dry_run=True)
     assert done.plan.task == "\n".join(filter(None, (words, end)))
+
+
+def test_an_empty_list_cannot_be_compacted(session_of):
+    session, history = session_of(), make_session(20)
+    assert (session.compact([]).reason, session.compact([]).messages) == ("no messages", [])
+    session.prepare(history)
+    done = session.compact([])
+    assert (done.applied, done.reason, done.messages) == (False, "no messages", [])
+    assert session.state.history_messages == len(history)
+    assert session.log() == []
+
+
+@pytest.mark.parametrize("value", [{"role": "user", "content": "x"}, "hallo", None, 5, {}, ""], ids=str)
+def test_a_value_that_is_no_list_of_messages_is_returned_unchanged(session_of, value):
+    session = session_of()
+    assert session.prepare(value) is value
+    assert [event.kind for event in session.log()] == ["prepare_failed"]
+    assert f"expected a list of messages, found {type(value).__name__}" in session.log()[0].message
+    assert session.recover(value, "tool_use ids were found without tool_result blocks immediately after: a") is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"lines": "1-3"}, r"lines: expected the first and the last line, as in \(1, 3\), found '1-3'"),
+        ({"lines": (1,)}, r"lines: .* found \(1,\)"),
+        ({"lines": ("1", "3")}, r"lines: .* found \('1', '3'\)"),
+        ({"search": 5}, "search: expected text to search for, found int"),
+        ({"max_characters": "9"}, "max_characters: expected a number of characters, found str"),
+    ],
+)
+def test_a_wrong_argument_of_restore_is_named(session_of, wrong, problem):
+    session = session_of()
+    session.prepare(make_session(20))
+    with pytest.raises(SettingsError, match=problem):
+        session.restore("t2", **wrong)
+    assert session.restore("t2", lines=[1, 1]).lines == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"limit": -1}, "limit: expected a number of turns, from 0 on, or None for all, found -1"),
+        ({"limit": "3"}, "limit: .* found '3'"),
+        ({"part": "foo"}, "part: expected one of user, assistant, call, result, found 'foo'"),
+        ({"part": 5}, "part: .* found 5"),
+    ],
+)
+def test_a_wrong_argument_of_search_is_named(session_of, wrong, problem):
+    session = session_of()
+    session.prepare(make_session(20))
+    with pytest.raises(SettingsError, match=problem):
+        session.search("refresh", **wrong)
+
+
+@pytest.mark.parametrize(("reference", "wanted"), [("T26", {}), ("t0", {}), ("", {}), ("t2", {"search": "nowhere"})])
+def test_an_error_that_no_later_call_cures_names_none(session_of, reference, wanted):
+    session = session_of()
+    session.compact(make_session(40))
+    with pytest.raises(ReferenceNotFound) as caught:
+        session.restore(reference, **wanted)
+    assert "prepare" not in str(caught.value)
+
+
+def test_a_turn_needs_its_key_while_a_view_of_an_unknown_store_leads_the_list(session_of, tmp_path):
+    history = make_session(40)
+    with open_store(tmp_path / "other.db") as other:
+        first = session_of(store=other)
+        view = first.prepare(history)
+        assert first.state.compactions == 1
+        key = first.state.history_key
+    more = [{"role": "assistant", "content": "No."}, {"role": "user", "content": "Please send it."}]
+    session = session_of(window_tokens=60_000)
+    session.prepare([*view, *more])
+    session.prepare([*view, *more, *more])
+    events = [event for event in session.log() if event.kind == "unknown_view"]
+    assert len(events) == 1
+    assert key in events[0].message
+    with pytest.raises(ReferenceNotFound, match=f"begins with a view of {key}, .*{key}:t2 for a turn of the view"):
+        session.restore("t2")
+    own = session.state.history_key or session._state.store_newest()
+    assert session.restore(f"{own}:t2").messages
+    with pytest.raises(ReferenceNotFound, match=f"no history {key}"):
+        session.restore(f"{key}:t2")
+    session.prepare(history)
+    assert session.restore("t2").messages[0] == history[1]

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from applier.store.excerpt import find_matches, restored_part
-from planner.errors import ReferenceNotFound, StoreError
+from planner.errors import ReferenceNotFound, SettingsError, StoreError
 from planner.reading.lines import WRAP_CHARACTERS, join_lines, turn_lines, without_numbers
 from planner.reading.messages import read_history
 from tests.strategies import histories, make_session
@@ -447,3 +447,17 @@ def test_a_history_of_no_messages_is_kept_too(store):
         store.restore(f"{key}:t1")
     store.save_history(read_history([user("a")]))
     assert store.restore("t1").text == "a"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"), [({"lines": "1-3"}, "lines"), ({"search": 5}, "search"), ({"max_characters": "9"}, "max_ch")]
+)
+def test_a_wrong_argument_is_named(store, saved, wrong, named):
+    with pytest.raises(SettingsError, match=f"^{named}"):
+        store.restore(f"{saved}:t2", **wrong)
+
+
+@pytest.mark.parametrize(("wrong", "named"), [({"limit": -1}, "limit"), ({"part": "foo"}, "part")])
+def test_a_wrong_argument_of_a_search_is_named(store, saved, wrong, named):
+    with pytest.raises(SettingsError, match=f"^{named}"):
+        store.search("refresh", saved, **wrong)
