@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from applier.adapters.visible import Visible
 from applier.session import Session
-from applier.store.excerpt import SearchResult
+from applier.store.excerpt import LAST_LINE, SearchResult
 from planner.errors import CompactorError, ReferenceNotFound
 from planner.evidence.effects import MOST_CHARACTERS, NoteKind, note_id
 from planner.plan import FactType
@@ -48,8 +48,6 @@ ELSEWHERE_TURNS = 2
 """Number of turns that a search shows if nothing matches its filters, from matches without them."""
 MOST_NAMED = 3
 """Largest number of further matching turns that a search lists only by their ids."""
-LAST_LINE = 10**9
-"""Line number beyond the last line of any turn."""
 
 _HIT = re.compile(r"^\d+: \s*(.*)$", re.MULTILINE)
 """Line of an excerpt that matches: ``12: return None``; not ``11- near``. The group is the line without its number."""

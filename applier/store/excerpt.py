@@ -35,6 +35,8 @@ SHOWN_LINES, EXCERPT_CHARACTERS = 3, 400
 """Limits of the excerpt of a turn in a search of all turns: number of matching lines, and length in characters."""
 RESULT_OF = "result of "
 """Beginning of the line above a tool result that names its call: ``result of 3: Read path=a.py``."""
+LAST_LINE = 10**9
+"""Line number beyond the last line of any turn."""
 MOST_NAMED = 5
 """Largest number of line ranges (``2-4, 9``) that are listed for matches that are not shown."""
 
@@ -143,7 +145,8 @@ def restored_part(
     part = all_lines[max(first, 1) - 1 : max(last, 0)]
     if lines is not None and not part:
         there = f"1 to {len(all_lines)}" if all_lines else "none"
-        raise ReferenceNotFound(f"{reference}: no lines {first} to {last}; its lines: {there}")
+        wanted = f"line {first}" if last in (first, LAST_LINE) else f"lines {first} to {last}"
+        raise ReferenceNotFound(f"{reference}: no {wanted}; its lines: {there}")
     if search is not None:
         hits = matching_turns({"": part}, search, by_words=by_words).hits.get("")
         if hits is None:

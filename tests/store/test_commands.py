@@ -42,6 +42,18 @@ def test_restore_counts_the_lines_that_a_search_counts(run, filled):
     assert (data["text"], data["lines"], data["messages"]) == ("as in\nthe mock-up", [1, 2], list(HISTORY.messages[:1]))
 
 
+def test_an_open_range_of_lines_ends_with_the_turn(run, sqlite_path):
+    lines = [f"line {number}" for number in range(1, 6)]
+    with open_store(sqlite_path) as store:
+        store.save_history(read_history([{"role": "user", "content": "\n".join(lines)}]))
+    for first in range(1, 6):
+        code, out, _ = run("restore", "t1", "--lines", f"{first}-", "--store", sqlite_path)
+        assert (code, out.splitlines()) == (0, lines[first - 1 :])
+    code, out, err = run("restore", "t1", "--lines", "1000-", "--store", sqlite_path)
+    assert (code, out) == (1, "")
+    assert err.endswith(":t1: no line 1000; its lines: 1 to 5\n")
+
+
 def test_restore_says_what_it_does_not_print(run, filled):
     code, out, err = run("restore", "t1", "--store", filled)
     assert (code, err) == (0, "compactor: note: not text, only with --json: image\n")
@@ -55,10 +67,10 @@ def test_restore_names_the_turn_that_matches(run, filled):
     assert ":t2 match" in err
 
 
-@pytest.mark.parametrize("lines", ["0", "3-2", "9" * 5000, "1-" + "9" * 5000, "x"])
+@pytest.mark.parametrize("lines", ["0", "3-2", "9" * 5000, "1-" + "9" * 5000, "x", "-3", "-"])
 def test_what_is_no_range_of_lines_is_told(run, filled, lines):
     code, _, err = run("restore", "t1", "--lines", lines, "--store", filled)
-    assert (code, "expected lines like 3-9 or 3, counted from 1" in err) == (2, True)
+    assert (code, "expected lines like 3-9, 3 or 3-, counted from 1" in err) == (2, True)
 
 
 @pytest.mark.parametrize("store", ["~nosuchuser/x.db", "a\0b", "mysql://host/db", "postgresql://[::1/db", "none.db"])

@@ -17,6 +17,7 @@ from applier.cli import options
 from applier.cli.files import read_file, write_whole
 from applier.cli.screen import day, echo, print_data, print_json, print_table, screen
 from applier.store.archive import back_up, export_conversation, import_archive, open_archive
+from applier.store.excerpt import LAST_LINE
 from applier.store.listing import StoredConversation, conversations, facts_about, is_within, known_facts, stored_facts
 from applier.store.opening import open_store
 from applier.store.retention import collect_garbage
@@ -284,17 +285,24 @@ def verify(store: Store, as_json: bool) -> int:
 
 
 def _line_range(text: str) -> tuple[int, int]:
-    """Return the first and last line number in ``3-9`` or ``3``, as the option ``--lines`` takes them."""
-    first, _, last = text.partition("-")
+    """Return the first and last line number in ``3-9``, ``3`` or ``3-`` (to the end), as the option ``--lines`` takes
+    them."""
+    first, dash, last = text.partition("-")
     with suppress(ValueError):
-        if 1 <= int(first) <= int(last or first):
-            return int(first), int(last or first)
-    raise click.BadParameter(f"{text[:40]!r}: expected lines like 3-9 or 3, counted from 1.")
+        end = int(last or (LAST_LINE if dash else first))
+        if 1 <= int(first) <= end:
+            return int(first), end
+    raise click.BadParameter(f"{text[:40]!r}: expected lines like 3-9, 3 or 3-, counted from 1.")
 
 
 @click.command
 @click.argument("references", metavar="REF", callback=lambda _context, _argument, text: _references(text))
-@click.option("--lines", type=_line_range, metavar="FIRST-LAST", help="Only these lines, first and last included.")
+@click.option(
+    "--lines",
+    type=_line_range,
+    metavar="FIRST-LAST",
+    help="Only these lines, first and last included; 3- is from line 3 to the end.",
+)
 @click.option(
     "--search", metavar="TEXT", help="Only lines that contain TEXT, match it as a pattern, or contain its words."
 )
