@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from applier.cli.commands.measure import curve_lines
+from applier.session.presets import PRESETS
 
 
 def test_compactions_and_curve_are_shown(compactor, transcript, folder):
@@ -36,6 +37,18 @@ def test_presets_are_compared_in_one_table(compactor, transcript, monkeypatch):
     ran = compactor("watch", transcript, "--preset", "codex", "--preset", "off", "--window", 20_000)
     assert [line.split()[0] for line in ran.out.splitlines()[2:4]] == ["codex", "off"]
     assert "…" not in ran.out
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("model", [(), ("--model", "claude-opus-5-5")])
+def test_every_name_of_a_preset_is_whole_at_80_columns(compactor, transcript, monkeypatch, model):
+    monkeypatch.setenv("COLUMNS", "80")
+    ran = compactor("watch", transcript, "--preset", "all", *model)
+    rows = ran.out.splitlines()
+    assert [line.split()[0] for line in rows[2:-1]] == list(PRESETS)
+    assert "…" not in ran.out
+    assert "0 in all rows: " in rows[-1]
+    assert rows[-1].endswith("over, invalid, lost")
 
 
 @pytest.mark.real

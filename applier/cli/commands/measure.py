@@ -193,19 +193,28 @@ def _totals(run: Replay, model: str) -> Iterator[str]:
 
 
 def _print_comparison(runs: Sequence[Replay], model: str) -> None:
-    costs = [f"at {price:g}" for price in CACHE_READ_PRICES]
-    bill = "input" if _bill(runs[0], model).sent else ""
-    titles = ("times", "sent", "invalidated", "peak", *costs, "over", "invalid", "lost", bill)
-    print_table(("preset", *titles), (_row(run, model) for run in runs), right=titles)
-    echo("tokens and costs in thousands")
+    """Print a table with a row for each replay. Columns that contain only 0 are listed below it, to save width."""
+    rows = [_row(run, model) for run in runs]
+    zeros = [title for title in rows[0] if all(row[title] == "0" for row in rows)]
+    titles = [title for title in rows[0] if title not in zeros]
+    cells = ([row[title] for title in titles] for row in rows)
+    print_table(titles, cells, right=titles[1:], whole=("preset", "input"))
+    echo("tokens and costs in thousands" + (f"; 0 in all rows: {', '.join(zeros)}" if zeros else ""))
 
 
-def _row(run: Replay, model: str) -> Iterator[str]:
-    yield from (run.preset, str(len(run.compactions)))
-    tokens = (run.sent_tokens, run.invalidated_tokens, run.peak_tokens, *map(run.cost, CACHE_READ_PRICES))
-    yield from (f"{number / 1000:,.0f}" for number in tokens)
-    yield from map(str, (run.exceeded, len(run.violations), len(run.unrestorable)))
-    yield money(_bill(run, model).sent)
+def _row(run: Replay, model: str) -> dict[str, str]:
+    """Return the table cells of a replay by the title of their column."""
+    tokens = {"sent": run.sent_tokens, "invalidated": run.invalidated_tokens, "peak": run.peak_tokens}
+    costs = {f"at {price:g}": run.cost(price) for price in CACHE_READ_PRICES}
+    problems = {"over": run.exceeded, "invalid": len(run.violations), "lost": len(run.unrestorable)}
+    bill = money(_bill(run, model).sent)
+    return {
+        "preset": run.preset,
+        "times": str(len(run.compactions)),
+        **{title: f"{number / 1000:,.0f}" for title, number in (tokens | costs).items()},
+        **{title: str(count) for title, count in problems.items()},
+        **({"input": bill} if bill else {}),
+    }
 
 
 def _run_data(run: Replay, model: str) -> dict[str, Any]:
