@@ -75,6 +75,7 @@ def apply(plan: CompactionPlan, messages: Sequence[object] | None = None, *, sto
 
     Raises:
         StalePlan: the plan was made for another history.
+        PlanRejected: a field of `plan` was changed to a wrong type.
         ApplyError: `plan` is no plan, or `store` no store.
         StoreError: the originals could not be stored; nothing changed.
     """
@@ -148,6 +149,7 @@ def preview(plan: CompactionPlan, messages: Sequence[object] | None = None, *, s
 
     Raises:
         StalePlan: the plan was made for another history.
+        PlanRejected: a field of `plan` was changed to a wrong type.
         ApplyError: `plan` is no plan.
     """
     guarded, analysis, layout, later = _checked_plan(plan, messages, store)
@@ -198,6 +200,7 @@ def _checked_plan(plan: CompactionPlan, messages: Sequence[object] | None, store
     if not isinstance(plan, CompactionPlan):
         cure = "pass the plan first: apply(plan, messages); a saved one is read by CompactionPlan.from_json"
         raise ApplyError(f"plan: expected a CompactionPlan, found {type(plan).__name__}: {cure}")
+    plan.check_fields()
     try:
         analysis, later = _split_planned(plan, messages)
     except StalePlan:

@@ -21,7 +21,7 @@ from planner.reading.messages import checked_message
 from planner.reading.tokens import names_provider
 from planner.rules import RulesPlanner
 from planner.selection import Selection, select
-from planner.settings import PlannerName, PlanSettings, ToolUse, declared_uses
+from planner.settings import PlannerName, PlanSettings, ToolUse, declared_uses, misnamed_uses
 
 UNKNOWN_SHARE = 0.8
 """Share of the characters of all tool results from which results of unknown tools are so many that a plan by rules has
@@ -122,6 +122,9 @@ def plan_compaction(
     plan = plan_analysis(
         analysis, task, target_tokens=target, focus=focus, planner=chosen, settings=settings, now=now, previous=previous
     )
+    misnamed = [Finding(code="misnamed_use", problem=text) for text in misnamed_uses(analysis.uses, tools or ())]
+    if misnamed:
+        plan = plan.model_copy(update={"findings": (*plan.findings, *misnamed)})
     if store is not None:
         store.save_plan(plan)
     return plan

@@ -276,6 +276,18 @@ class CompactionPlan(BaseModel):
         plan._bound = None
         return plan
 
+    def check_fields(self) -> None:
+        """Check the fields of a plan that was changed in Python, as ``model_copy`` checks none.
+
+        Raises:
+            PlanRejected: a field has the wrong type; `findings` names each one.
+        """
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        try:
+            type(self).model_validate(self.model_dump(warnings=False) if self.bound is None else fields)
+        except ValidationError as error:
+            raise _rejected("plan", error) from None
+
     @property
     def decisions(self) -> dict[str, TurnDecision]:
         """Decision on each turn, by turn id, for looking them up."""
@@ -301,19 +313,26 @@ class CompactionPlan(BaseModel):
         try:
             return cls.model_validate(json.loads(text))
         except ValidationError as error:
-            findings = [_finding(place, item) for item in error.errors(include_url=False)]
             missing = {str(item["loc"][0]) for item in error.errors() if item["type"] == "missing"}
             if missing >= {"history", "turns"}:
-                raise PlanRejected(f"{place}: no plan: expected what `compactor plan -o` writes", findings) from None
-            more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-            raise PlanRejected(findings[0].problem + more, findings) from None
+                problem = f"{place}: no plan: expected what `compactor plan -o` writes"
+                raise PlanRejected(problem, _rejected(place, error).findings) from None
+            raise _rejected(place, error) from None
         except (TypeError, ValueError, RecursionError) as error:
             finding = Finding(code="invalid_plan", problem=f"{place}: expected a plan as JSON: {error}")
             raise PlanRejected(finding.problem, [finding]) from None
 
 
+def _rejected(place: str, error: ValidationError) -> PlanRejected:
+    """Return the error for a plan in which pydantic found an `error`, with a remark on each wrong field."""
+    findings = [_finding(place, item) for item in error.errors(include_url=False)]
+    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+    return PlanRejected(findings[0].problem + more, findings)
+
+
 def _finding(place: str, item: Any) -> Finding:
     """Return a remark on `item`, one of pydantic's errors about the JSON of a plan."""
     where = ".".join(str(part) for part in item["loc"])
-    problem = f"{place}: {where or 'top level'}: {item['msg'].removeprefix('Value error, ')}"
+    expected = item["msg"].removeprefix("Value error, ").replace("valid tuple", "valid list")
+    problem = f"{place}: {where or 'top level'}: {expected}"
     return Finding(code="invalid_plan", problem=problem)

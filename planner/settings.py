@@ -61,7 +61,8 @@ def _cure(error: Mapping[str, Any], settings: type[BaseModel]) -> str:
     """Return what the user should write instead, for one error of pydantic: the expected form, or for an unknown name
     the most similar known one."""
     if error["type"] != "extra_forbidden":
-        return f"{error['msg'][0].lower()}{error['msg'][1:]}, found {quoted(error['input'], 200)}"
+        expected = error["msg"].replace("valid tuple", "valid list")  # users write lists, as in JSON and TOML
+        return f"{expected[0].lower()}{expected[1:]}, found {quoted(error['input'], 200)}"
     *outer, name = error["loc"]
     for part in outer:
         settings = _table_at(settings, part)
@@ -171,3 +172,27 @@ def declared_uses(
     with explained(_Declared):
         declared = _Declared.model_validate({"tool_uses": uses}).tool_uses
     return {**hinted, **declared}
+
+
+def misnamed_uses(uses: Mapping[str, ToolUse], tools: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a remark for each name in the declarations `uses` that is probably misspelled, as it is not in `tools`, the
+    agent's own definitions.
+
+    A tool is only reported if the name of one without a declaration is similar, because declarations may be shared by
+    several agents. An argument is reported if the tool's schema lists others.
+    """
+    from difflib import get_close_matches  # few agents declare a tool that they do not have
+
+    schemas = {str(tool.get("name", "")): tool.get("input_schema") for tool in tools}
+    for name, use in uses.items():
+        if name not in schemas:
+            near = get_close_matches(name, sorted(schemas.keys() - uses.keys()), 1)
+            yield from (f"tool_uses: the agent has no tool {name}; did you mean {similar}?" for similar in near)
+            continue
+        schema = schemas[name]
+        properties = schema.get("properties") if isinstance(schema, Mapping) else None
+        arguments = [*map(str, properties)] if isinstance(properties, Mapping) else []
+        for argument in use.object_arguments if arguments else ():
+            if argument not in arguments:
+                advice = nearest(argument, arguments)
+                yield f"tool_uses.{name}.object_arguments: the tool has no argument {argument}; {advice}"

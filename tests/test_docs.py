@@ -85,6 +85,7 @@ CHECKED = """
 assert plan.estimated_tokens < plan.history.tokens
 assert messages[-2]["content"][0].text == "Done."
 assert not done.applied and done.tokens_before
+assert edited.decisions["t3"].strategy == "keep"
 assert undone and len(found.matches) == 3 and turn.messages
 assert [(name, use.effect) for name, use in declared.tool_uses.items()] == [
     ("lager_lesen", "reads"), ("termin_buchen", "acts")

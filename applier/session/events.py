@@ -29,6 +29,7 @@ EventKind = Literal[
     "history_changed",
     "history_edited",
     "unknown_view",
+    "misnamed_use",
     "breaker_opened",
     "breaker_closed",
     "learned",
@@ -41,7 +42,9 @@ EventKind = Literal[
     "prepare_failed",
 ]
 
-_WARNINGS = frozenset(("tier_failed", "breaker_opened", "fixed_parts_too_large", "store_failed", "prepare_failed"))
+_WARNINGS = frozenset(
+    ("tier_failed", "breaker_opened", "fixed_parts_too_large", "store_failed", "prepare_failed", "misnamed_use")
+)
 _EVERYTHING = "*"
 
 

@@ -32,7 +32,7 @@ from planner.errors import SettingsError, StoreDamaged, StoreError, TranscriptEr
 from planner.prices import register_prices
 from planner.reading.messages import plain_message, result_ids, unmarked
 from planner.reading.tokens import TokenCounter, binds_reasoning
-from planner.settings import declared_uses
+from planner.settings import declared_uses, misnamed_uses
 
 
 @dataclass(frozen=True)
@@ -171,6 +171,8 @@ class State:
         ledger, log = self.ledger, self.setup.log
         if not len(ledger.tracker) and isinstance(messages, Sequence):
             self._continue_from_view(messages)
+        if (tools := self.pressure.call.tools) and self.setup.settings.tool_uses:
+            log.trouble("misnamed_use", "; ".join(misnamed_uses(self.setup.settings.tool_uses, tools)))
         arrival = ledger.take(messages, is_shared=self.setup.is_shared)
         if arrival.start == 0 and (view := ledger.unknown_view):
             text = f"the list begins with a view of {view}, whose originals are not found in this session's store"

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from applier.adapters.transcripts import from_openai, to_openai
 from applier.testing import judge
 from applier.view import apply, preview
-from planner import PlanSettings, SettingsError, TokenCounter, TranscriptError, check_plan, plan_compaction
+from planner import (
+    PlanRejected,
+    PlanSettings,
+    SettingsError,
+    TokenCounter,
+    TranscriptError,
+    check_plan,
+    plan_compaction,
+)
 from planner.reading.messages import read_history
 from tests.strategies import histories, image, make_session, text
 from tests.viewed import asked, plan_of, refusals, refused, said
@@ -74,11 +82,67 @@ def test_a_number_that_no_plan_can_hold_is_named(argument, value):
         ({"Bash": "acts"}, r"tool_uses\.Bash: .* instance of ToolUse, found 'acts'"),
         ({"Bash": {"effec": "acts"}}, r"tool_uses\.Bash\.effec: there is none; did you mean effect\?"),
         (["Bash"], r"tool_uses: .* dictionary, found \['Bash'\]"),
+        ({"Bash": {"object_arguments": "order"}}, r"object_arguments: input should be a valid list, found 'order'"),
     ],
 )
 def test_a_wrong_declaration_of_a_tool_is_named(uses, problem):
     with pytest.raises(SettingsError, match=problem):
         planned(make_session(4), tool_uses=uses)
+
+
+ORDERS = {"name": "find_order", "input_schema": {"type": "object", "properties": {"order": {}, "year": {}}}}
+
+
+@pytest.mark.parametrize(
+    ("uses", "problems"),
+    [
+        ({"findorder": {"effect": "reads"}}, ["tool_uses: the agent has no tool findorder; did you mean find_order?"]),
+        (
+            {"find_order": {"object_arguments": ["bestellung", "yaer"]}},
+            [
+                "tool_uses.find_order.object_arguments: the tool has no argument bestellung; there are order, year",
+                "tool_uses.find_order.object_arguments: the tool has no argument yaer; did you mean year?",
+            ],
+        ),
+        ({"find_order": {"object_arguments": ["order"]}, "find_orders": {}, "of_another_agent": {}}, []),
+    ],
+)
+def test_a_misspelled_name_in_a_declaration_is_reported(uses, problems):
+    plan = planned(make_session(12), tool_uses=uses, tools=[ORDERS])
+    assert [finding.problem for finding in plan.findings if finding.code == "misnamed_use"] == problems
+    assert apply(plan)
+
+
+def test_an_argument_is_only_checked_where_the_schema_lists_some():
+    for schema in ({}, {"type": "object"}, {"properties": {}}, {"properties": 5}, None):
+        tools = [{"name": "find_order", "input_schema": schema}]
+        plan = planned(make_session(4), tool_uses={"find_order": {"object_arguments": ["order"]}}, tools=tools)
+        assert "misnamed_use" not in [finding.code for finding in plan.findings]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"brief": 5}, "plan: brief: Input should be a valid string"),
+        ({"turns": None}, "plan: turns: Input should be a valid list"),
+        ({"turns": [5]}, "plan: turns.0: "),
+        ({"history": None}, "plan: history: "),
+        ({"target_model": None}, "plan: target_model: "),
+        ({"brief": 5, "turns": None}, r"plan: turns: .* \(and 1 more\)"),
+    ],
+)
+@pytest.mark.parametrize("act", [apply, preview])
+def test_a_field_of_a_plan_that_was_changed_to_nonsense_is_named(change, problem, act):
+    plan = planned(make_session(12))
+    with pytest.raises(PlanRejected, match=problem):
+        act(plan.model_copy(update=change))
+
+
+def test_a_decision_that_was_changed_to_nonsense_is_named():
+    plan = planned(make_session(12))
+    first = plan.turns[0].model_copy(update={"strategy": "remove"})
+    with pytest.raises(PlanRejected, match=r"plan: turns\.0\.strategy: Input should be 'keep'"):
+        apply(plan.model_copy(update={"turns": (first, *plan.turns[1:])}))
 
 
 def test_a_target_that_is_a_share_of_something_may_have_a_fraction():

@@ -15,6 +15,7 @@ from planner.errors import SettingsError
 from planner.plan import Usage
 from planner.prices import ModelPrices, cache_prices, dollars
 from planner.settings import ToolUse
+from tests.strategies import make_session
 
 
 @pytest.fixture(autouse=True)
@@ -268,3 +269,15 @@ def test_a_session_plans_with_what_is_declared_of_its_tools(tmp_path):
         session.compact([{"role": "user", "content": "Go on. " * 9}, {"role": "assistant", "content": "Done. " * 999}])
         assert session.plan is not None
         assert session.plan.tool_uses == {**declared, "list_rows": ToolUse(effect="reads")}
+
+
+def test_a_misspelled_tool_in_a_declaration_is_logged_once(session_of):
+    tools = [{"name": "find_order", "input_schema": {"type": "object", "properties": {"order": {"type": "string"}}}}]
+    session = session_of(settings=SessionSettings(tool_uses={"findorder": {"effect": "reads"}}), tools=tools)
+    assert session.log() == []
+    history = make_session(10)
+    session.prepare(history[:5])
+    session.prepare(history)
+    assert [(event.kind, event.message) for event in session.log()] == [
+        ("misnamed_use", "tool_uses: the agent has no tool findorder; did you mean find_order?")
+    ]
