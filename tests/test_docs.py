@@ -17,9 +17,11 @@ from pathlib import Path
 import click
 import pytest
 
+from applier.adapters.agent_tools import AGENT_TOOL_NAMES
 from applier.cli.app import COMMANDS, compactor
 from applier.settings import SessionSettings
 from planner import PlanSettings
+from planner.model.prompts import PROMPTS
 from tests.loopback import KEY, Loopback
 from tests.transcripts.session_logs import ClaudeCodeLog
 
@@ -217,6 +219,19 @@ def test_every_command_and_dependency_is_described():
     assert not [name for name in needed if f"`{name}`" not in TEXT]
     shown = re.findall(r"extra `([\w-]+)`", TEXT)
     assert set(shown) <= set(project["optional-dependencies"])
+
+
+def test_every_prompt_is_listed_with_its_reader():
+    table = PAGES["settings.md"].read_text("utf-8").partition("| prompts | read by |")[2].partition("\n\n")[0]
+    readers = "".join(row.split(" | ")[0] for row in table.splitlines())
+    assert {name for name in PROMPTS if f"`{name}`" not in readers} == set()
+
+
+def test_a_list_of_the_agents_tools_has_all_of_them():
+    sentences = re.split(r"\n|\. ", PAGES["agents.md"].read_text("utf-8"))
+    lists = [text for text in sentences if "`search_context`" in text and "`compact`" in text]
+    assert len(lists) == 3
+    assert [(name, line) for line in lists for name in AGENT_TOOL_NAMES if f"`{name}`" not in line] == []
 
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
