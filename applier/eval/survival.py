@@ -186,12 +186,12 @@ _CAUSE = re.compile(
 """Word in a line that names a cause: ``KeyError: 'token'``; not ``exit code 1`` or a line of a listing."""
 _EMPTY_WORDS = re.compile(r"(?i)^\W*(?:exit code \d+|fail(?:ed)?|error|process exited with code \d+)\W*$")
 """Line that reports only that something failed: ``Exit code 1``, ``FAILED``; not ``FAILED tests/test_a.py``."""
-_FOLDERS = re.compile(r"(?<![\w.@+-])(?:[~…]?\.{0,2}(?:/?[\w.@+-]++/)++|…?/(?=[\w.@+-]))")
+_FOLDERS = re.compile(r"(?<![\w.@+-])(?:[~…]?\.{0,2}(?>(?:/?[\w.@+-]++/)+)|…?/(?=[\w.@+-]))")
 """Folders in a path: ``/srv/app/`` of ``/srv/app/x.py``; not ``x.py``, and not a slash between spaces."""
 _USER_WORDS = re.compile(r"the user said:\s*(.+)", re.DOTALL)
 """User's own words in a result that reports their refusal, to its end."""
 _MACHINE = re.compile(
-    r"<(system-reminder|(?:local-)?command-(?:args|caveat|message|name|stderr|stdout))>(?:(?!</?\1>).)*+</\1>"
+    r"<(system-reminder|(?:local-)?command-(?:args|caveat|message|name|stderr|stdout))>(?>(?:(?!</?\1>).)*)</\1>"
     r"|^\[Request interrupted[^\]\n]*\]",
     re.DOTALL,
 )

@@ -35,7 +35,8 @@ _ARABIC_MARKS = {"٪": "%", "٫": ".", "٬": ","}
 _ESCAPE = lazy_pattern(r"\\(?:u([0-9a-fA-F]{4})|[nrt])")
 """Escape in a string of JSON: ``\\n``, ``\\u65e5``."""
 
-_MORE_DIGITS = rf"(?:(?:[.,'’]|[{BLANKS}](?=\d{{3}}(?![{WORD}])))\d++)*+"
+# atomic groups, since up to Python 3.11.4 possessive ones keep text of a repetition that fails in its middle
+_MORE_DIGITS = rf"(?>(?:(?:[.,'’]|[{BLANKS}](?=\d{{3}}(?![{WORD}])))\d++)*)"
 DIGITS = rf"\d++{_MORE_DIGITS}"
 """Pattern of a number with the marks between its digits: ``1,290``, ``3.14``, ``12 500``."""
 _NUMBER = lazy_pattern(
@@ -205,13 +206,13 @@ URL_CHARACTERS = 2_048
 
 _URL = rf"https?://[^\s\"'<>`|\\^{{}}\[\]()]{{1,{URL_CHARACTERS}}}"
 _PATH = (
-    r"(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\](?=[\w.@-]))?(?:[\w.@+%$-]{1,99}+[/\\])++[\w.@+%$*-]*"
+    r"(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\](?=[\w.@-]))?(?>(?:[\w.@+%$-]{1,99}+[/\\])+)[\w.@+%$*-]*"
     r"|(?:[/~]|[A-Za-z]:[/\\])\w[\w.-]+"
 )
 """Path: ``src/app/main.py``, ``C:\\app``; not ``/`` alone. Each part ends at a slash, for linear time."""
 _FILE = r"\b\w[\w-]{0,99}+(?:\.[\w-]{1,99}){0,7}\.[A-Za-z][A-Za-z0-9]{0,5}\b"
 """File name without a folder: ``package.json``, ``a.test.ts``; not ``3.14``."""
-_JOINED_WORD = r"[A-Za-z_$@#][\w$]*+(?:(?:[.:-]|::)\w++)*+|\d\w*+(?:[.:-]\w++)*+"
+_JOINED_WORD = r"[A-Za-z_$@#][\w$]*+(?>(?:(?:[.:-]|::)\w++)*)|\d\w*+(?>(?:[.:-]\w++)*)"
 """Word, identifier or number, which may be joined to others: ``user_id``, ``pkg::mod``, ``10.0.0.1``, ``a1b2c3d``."""
 _NAME_SET = r"\w.@+%$#/\\:~*-"
 """Characters of names, as a set in a pattern."""
@@ -219,7 +220,7 @@ _PLAIN = rf"(?:(?:[A-Za-z][a-z]*+|[A-Z]++|[0-9]{{1,2}}+)[.:-]*+|[.:*%+#/\\~@$-]+
 """Text that is no name: a single word of a language, a small number or a mark, such as ``Hello:``, ``12``, ``PASSED``.
 """
 _RUN = lazy_pattern(
-    rf"(?>[^{_NAME_SET}]++|{_PLAIN})*+"
+    rf"(?>(?:[^{_NAME_SET}]++|{_PLAIN})*)"
     rf"(?:({_URL})|([{_NAME_SET}]{{1,{NAME_CHARACTERS}}})|\Z)"
 )
 """Next run of characters of names, or URL, after any text that contains no name."""

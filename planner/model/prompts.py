@@ -42,7 +42,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
 _VARIABLE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _PART = re.compile(
     r"^<!-- (with entries|brief alone) -->\n"
-    r"((?:(?!<!-- (?:with entries|brief alone|end) -->$).*\n)*+)"
+    r"((?>(?:(?!<!-- (?:with entries|brief alone|end) -->$).*\n)*))"
     r"<!-- end -->(?:\n|$)",
     re.MULTILINE,
 )
