@@ -481,8 +481,7 @@ def with_record(
     far as it lacks them.
 
     `records`: the same record, newest statements first, in ever shorter forms. The first form that fits in
-    `most_raw_tokens` is used. If even the shortest does not fit, one line replaces its oldest statements, with the
-    names of at most `MOST_NAMED` actions and the first and the last of their turns.
+    `most_raw_tokens` is used. If even the shortest does not fit, one line replaces its oldest statements, see `_rest`.
     """
     missing: list[PageStatement] = []
     costs: list[int] = []
@@ -503,7 +502,7 @@ def with_record(
 
 def _rest(older: Sequence[PageStatement]) -> PageStatement:
     """Return one statement in place of `older` ones, the newest first: ``earlier ones since t8: 3× send_mail``. It
-    names the newest actions, and cites the last turn of each."""
+    names the first of the turns and at most `MOST_NAMED` actions, the newest ones, and cites the last turn of each."""
     turns = [turn_id for statement in reversed(older) for turn_id in statement.turns]
     since = f" since {turns[0]}" if len({*turns}) > 1 else ""
     actions: dict[str, list[PageStatement]] = {}

@@ -65,7 +65,7 @@ whole. No line describes an image, so that an agent would have to guess whether 
 MORE_WORDS = "more words of the user"
 """Statement that cites turns with words of the user for which there is no room."""
 MOST_UNSEEN = 8
-"""Largest number of turns that it cites, the newest ones."""
+"""Largest number of turns that the statement `MORE_WORDS` cites, the newest ones."""
 MOST_WEIGHT = 2.0
 """Factor for the priority of the lines of a turn with score 1. With score 0, the priority is divided by it."""
 SMALLER_ROOM = 0.9
