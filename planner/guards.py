@@ -68,7 +68,8 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
         for record in analysis.evidence.once(effects_records)
     ]
     written = brief
-    brief, layout = _with_effects(analysis, brief, layout, records, min(plan.target_tokens, most_tokens), lay_out_with)
+    target = min(plan.target_tokens, most_tokens)
+    brief, layout = _with_effects(analysis, brief, layout, records, target, most_tokens, lay_out_with)
     findings += _effects_findings(written, brief, records[0])
     findings += _words_findings(pinned_parts, decisions)
     if decisions is not sound:
@@ -115,25 +116,32 @@ def _with_effects(
     brief: str,
     layout: Layout,
     records: Sequence[Sequence[PageStatement]],
+    target_tokens: int,
     most_tokens: int,
     lay_out_with: Callable[..., Layout],
 ) -> tuple[str, Layout]:
     """Add the effects and open calls in `records` that the page of memory `brief` lacks, as far as the compacted
-    messages then have at most `most_tokens`. Return the page, and the compacted messages with it.
+    messages then have at most `target_tokens`. One line replaces those for which there is no room; it is added if the
+    compacted messages then have at most `most_tokens`. Return the page, and the compacted messages with it.
 
     `layout`: the compacted messages with `brief`; `records`: as for `with_record`; `lay_out_with`: function that makes
     the compacted messages with another page.
     """
     counter = analysis.counter
     while missing := unlisted(brief, records[0]):
-        raw_room = (most_tokens - layout.tokens) / counter.scale - counter.raw("PENDING\nEFFECTS\n")
+        raw_room = (target_tokens - layout.tokens) / counter.scale - counter.raw("PENDING\nEFFECTS\n")
         longer, _ = analysis.once(_checked_brief, with_record(brief, records, counter, raw_room))
         if len(unlisted(longer, records[0])) == len(missing):
             break
         longer_layout = lay_out_with(brief=longer)
-        if longer_layout.tokens > most_tokens:
+        if longer_layout.tokens > target_tokens:
             break
         brief, layout = longer, longer_layout
+    if missing:
+        longer, _ = analysis.once(_checked_brief, with_record(brief, records, counter, 0))
+        longer_layout = lay_out_with(brief=longer)
+        if longer_layout.tokens <= most_tokens:
+            brief, layout = longer, longer_layout
     return brief, layout
 
 
