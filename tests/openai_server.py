@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 from typing import Any
 
-from applier.testing import MessagesServer, PromptUsage, Refusal, Request
+from applier.testing import Exchange, Failure, MessagesServer, PromptUsage, Refusal, Request
 from applier.testing.api_forms import Block
 from applier.testing.messages_server import Response, event_line
 from applier.testing.prompt_cache import text_tokens
@@ -53,14 +53,32 @@ class OpenAIServer(MessagesServer):
     def respond(self, request: Request) -> Response:
         """Answer by the rules of that API, with the cost of the uncached part."""
         violations = judge_items(request, self.window_tokens)
-        return self.answered(request, violations, response, lambda output: self._items.charge(request, output))
+        return self._answered(request, violations, response, lambda output: self._items.charge(request, output))
 
     def complete(self, request: Request) -> Response:
         """Answer a request for a chat completion, billed without a cache; refuse calls without answers."""
         problem = unanswered_calls(request.body["messages"])
         violations = (Refusal(1, problem),) if problem else ()
         read = text_tokens(request.raw.decode())
-        return self.answered(request, violations, completion, lambda output: PromptUsage(read, output_tokens=output))
+        return self._answered(request, violations, completion, lambda output: PromptUsage(read, output_tokens=output))
+
+    def _answered(
+        self,
+        request: Request,
+        violations: tuple[Refusal, ...],
+        form: Callable[[Block, Request], Block],
+        charge: Callable[[int], PromptUsage],
+    ) -> Response:
+        """Return the response to a request, in the `form` of its API, and record both. `charge` returns the billed
+        tokens for a number of output tokens."""
+        with self._lock:
+            reply = self._next(request, violations)
+            if isinstance(reply, Failure):
+                return self._fail(request, reply, violations)
+            content = self._with_ids(reply.content)
+            usage = charge(text_tokens(json.dumps(content)))
+            self.exchanges.append(Exchange(request, (), usage, 200, tuple(content)))
+            return form(self._message(request, content, "", usage, reply), request), reply
 
     def streamed(self, answer: Block) -> list[str]:
         """Return the lines that stream `answer`."""

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import imagesize  # type: ignore[import-untyped]
 from propcache.api import cached_property
@@ -54,31 +54,10 @@ class Refusal:
         return f"rule {self.rule}: {self.message}"
 
 
-class RequestBlock(NamedTuple):
-    """Block of a message, with its position in the request."""
-
-    message: int
-    """Index of the block's message in the list."""
-    position: int
-    """Index of the block in the message."""
-    block: Block
-
-
-class MergedMessage(NamedTuple):
-    """Neighbouring messages of one role, which the API reads as one message."""
-
-    message: int
-    """Index of the first of the joined messages in the list."""
-    role: str
-    blocks: list[Block]
-
-
-class PromptPart(NamedTuple):
-    """Part of a prompt: a tool, or a block of the system prompt or of a message."""
-
-    owner: str
-    """Place of the part: ``tools``, ``system prompt``, or the role of its message."""
-    block: Block
+PlacedBlock = tuple[int, int, Block]
+"""Index of a message, index of a block in it, and the block."""
+PromptPart = tuple[str, Block]
+"""Place of a part of the prompt (``tools``, ``system prompt``, or the role of its message), and its block."""
 
 
 @dataclass(frozen=True)
@@ -146,28 +125,29 @@ class Request:
         """Definitions of the tools that the model may call."""
         return list(self.body.get("tools") or [])
 
-    def blocks(self, *roles: str) -> Iterator[RequestBlock]:
+    def blocks(self, *roles: str) -> Iterator[PlacedBlock]:
         """Yield the blocks of all messages, or of those with one of `roles`."""
         for at, message in enumerate(self.messages):
             if not roles or message["role"] in roles:
                 for index, block in enumerate(blocks_of(message["content"])):
-                    yield RequestBlock(at, index, block)
+                    yield at, index, block
 
-    def merged(self) -> list[MergedMessage]:
-        """Return the messages as the API joins them: neighbours of one role become one message."""
-        merged: list[MergedMessage] = []
+    def merged(self) -> list[tuple[int, str, list[Block]]]:
+        """Return first index, role and blocks of each message as the API joins them: neighbours of one role become one
+        message."""
+        merged: list[tuple[int, str, list[Block]]] = []
         for at, message in enumerate(self.messages):
-            if merged and merged[-1].role == message["role"]:
-                merged[-1].blocks.extend(blocks_of(message["content"]))
+            if merged and merged[-1][1] == message["role"]:
+                merged[-1][2].extend(blocks_of(message["content"]))
             else:
-                merged.append(MergedMessage(at, message["role"], list(blocks_of(message["content"]))))
+                merged.append((at, message["role"], blocks_of(message["content"])))
         return merged
 
     def parts(self) -> Iterator[PromptPart]:
         """Yield the parts of the prompt in the API's order: tools (without deferred ones), system prompt, messages."""
-        yield from (PromptPart("tools", tool) for tool in self.tools if not tool.get("defer_loading"))
-        yield from (PromptPart("system prompt", block) for block in self.system)
-        yield from (PromptPart(self.messages[at]["role"], block) for at, _, block in self.blocks())
+        yield from (("tools", tool) for tool in self.tools if not tool.get("defer_loading"))
+        yield from (("system prompt", block) for block in self.system)
+        yield from ((self.messages[at]["role"], block) for at, _, block in self.blocks())
 
     @cached_property
     def digests(self) -> list[str]:
@@ -231,7 +211,8 @@ def blocks_of(content: Any) -> list[Block]:
 
 def chained(digest: str, part: PromptPart) -> str:
     """Return the digest of a prompt that ends with `part`; `digest` is the digest of everything before."""
-    return hashlib.sha256(f"{digest}{part.owner}{canonical(part.block)}".encode()).hexdigest()
+    place, block = part
+    return hashlib.sha256(f"{digest}{place}{canonical(block)}".encode()).hexdigest()
 
 
 def canonical(block: Block) -> str:
@@ -241,7 +222,6 @@ def canonical(block: Block) -> str:
 
 
 def _unmarked(value: object) -> object:
-    """Return `value` without cache marks at any depth."""
     if isinstance(value, dict):
         return {key: _unmarked(item) for key, item in value.items() if key != _MARK}
     if isinstance(value, list):
@@ -372,5 +352,4 @@ def _streamed(block: Block) -> tuple[Block, list[Block]]:
 
 
 def _pieces(text: str) -> list[str]:
-    """Return `text` cut into pieces, each for one event of a stream."""
     return [text[at : at + _DELTA_CHARACTERS] for at in range(0, len(text), _DELTA_CHARACTERS)]

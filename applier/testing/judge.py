@@ -17,10 +17,9 @@ from applier.testing.api_forms import (
     BOUND_THINKING,
     THINKING_TYPES,
     Block,
-    PromptPart,
+    PlacedBlock,
     Refusal,
     Request,
-    RequestBlock,
     blocks_of,
     canonical,
     chained,
@@ -67,20 +66,20 @@ def judge_edit(before: Request, after: Request) -> tuple[Refusal, ...]:
 def _sealed_blocks_are_unmodified(before: Request, after: Request) -> Iterator[Refusal]:
     """Check that signed blocks of `before` have the same text (rule 11) and place (rule 14) in `after`. A
     ``compaction`` block has to be the same altogether (rule 23)."""
-    blocks_by_seal: dict[str, list[RequestBlock]] = {}
+    blocks_by_seal: dict[str, list[PlacedBlock]] = {}
     for placed in before.blocks():
-        blocks_by_seal.setdefault(_seal(placed.block), []).append(placed)
+        blocks_by_seal.setdefault(_seal(placed[2]), []).append(placed)
     is_binding = after.version >= BOUND_THINKING and not after.drops_unbound_thinking
     for at, index, block in after.blocks():
         kind, place = block["type"], f"messages.{at}.content.{index}"
         earlier = blocks_by_seal.get(_seal(block), ()) if _seal(block) else ()
         if not earlier:
             continue
-        if kind == "compaction" and all(block != known.block for known in earlier):
+        if kind == "compaction" and all(block != known for _, _, known in earlier):
             yield Refusal(23, f"{place}: the `compaction` block was changed")
-        if kind == "thinking" and all(block["thinking"] != known.block.get("thinking") for known in earlier):
+        if kind == "thinking" and all(block["thinking"] != known.get("thinking") for _, _, known in earlier):
             yield Refusal(11, f"{place}: Invalid `signature` in `thinking` block")
-        bindings = [before.bindings[known.message, known.position] for known in earlier]
+        bindings = [before.bindings[message, position] for message, position, _ in earlier]
         if is_binding and kind in THINKING_TYPES and after.bindings[at, index] not in bindings:
             yield Refusal(14, f"{place}: the block is bound to a different conversation")
 
@@ -95,7 +94,7 @@ def sealed(request: Request, content: list[Block]) -> list[Block]:
     before, issued = request.digests[-1], []
     for block in content:
         issued.append(_sealed(block, before))
-        before = chained(before, PromptPart("assistant", issued[-1]))
+        before = chained(before, ("assistant", issued[-1]))
     return issued
 
 
@@ -112,7 +111,6 @@ def _sealed(block: Block, binding: str) -> Block:
 
 
 def _digest(text: str) -> str:
-    """Return the digest of `text` in hex digits."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -178,7 +176,8 @@ def manual_thinking_leads_the_last_calls(request: Request) -> Iterator[str]:
     calls = any(block["type"] == "tool_use" for block in content)
     if request.thinking != "manual" or request.version >= ADAPTIVE_THINKING or not calls:
         return
-    turn = list(takewhile(lambda message: not _are_words(message), reversed(request.messages[: last + 1])))
+    messages = reversed(request.messages[: last + 1])
+    turn = list(takewhile(lambda message: message["role"] != "user" or not has_no_result(message), messages))
     first = next(message for message in reversed(turn) if _speaks(message))
     leads = [blocks_of(message["content"])[0]["type"] for message in (first, request.messages[last])]
     if not any(kind in THINKING_TYPES for kind in leads):
@@ -238,13 +237,12 @@ def _last_answer(request: Request) -> tuple[int, list[Block]]:
 
 
 def _speaks(message: Block) -> bool:
-    """Return True for an assistant message that has content."""
     return message["role"] == "assistant" and bool(message["content"])
 
 
-def _are_words(message: Block) -> bool:
-    """Return True for a user message without tool results, after which a new turn begins."""
-    return message["role"] == "user" and all(block["type"] != "tool_result" for block in blocks_of(message["content"]))
+def has_no_result(message: Block) -> bool:
+    """Return True for a message without tool results: if it is the user's, a new turn begins with it."""
+    return all(block["type"] != "tool_result" for block in blocks_of(message["content"]))
 
 
 _RULES = (

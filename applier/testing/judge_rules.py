@@ -185,7 +185,7 @@ def marks_are_few_and_well_placed(request: Request) -> Iterator[str]:
 
 def system_messages_are_allowed(request: Request) -> Iterator[str]:
     """Check that ``system`` messages go only to models that accept them, between user and assistant."""
-    before: Block = {"role": "", "content": ""}
+    may_follow = False
     for at, message in enumerate(request.messages):
         role = message["role"]
         after = next((follower["role"] for follower in request.messages[at + 1 : at + 2]), "assistant")
@@ -194,12 +194,12 @@ def system_messages_are_allowed(request: Request) -> Iterator[str]:
                 f'messages.{at}: Unexpected role "{role}". The Messages API accepts a top-level `system` parameter, '
                 'not "system" as an input message role.'
             )
-        elif role == "system" and not (_lets_system_follow(before) and after == "assistant"):
+        elif role == "system" and not (may_follow and after == "assistant"):
             yield (
                 f"messages.{at}: a `system` message must follow a `user` message and be last or followed by an "
                 "`assistant` message"
             )
-        before = message
+        may_follow = role == "user" or (role == "assistant" and _is_paused(blocks_of(message["content"])))
 
 
 def media_are_few_and_small(request: Request) -> Iterator[str]:
@@ -286,12 +286,6 @@ def _is_paused(content: list[Block]) -> bool:
     """Return True for an assistant's content that ends with server tools which still run (``pause_turn``)."""
     kind = content[-1]["type"] if content else ""
     return kind in ("server_tool_use", "mcp_tool_use") or kind.endswith("_tool_result")
-
-
-def _lets_system_follow(message: Block) -> bool:
-    """Return True if a system message may follow `message`."""
-    role = message["role"]
-    return role == "user" or (role == "assistant" and _is_paused(blocks_of(message["content"])))
 
 
 def _ids(blocks: list[Block], kind: str) -> list[str]:

@@ -11,24 +11,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
-from applier.testing.api_forms import Answer, Block, Failure, Refusal, Reply, Request, Script, blocks_of, events, say
-from applier.testing.judge import judge, sealed, thinking_and_rest, without_unbound_thinking
-from applier.testing.prompt_cache import PromptCache, PromptUsage, request_tokens, text_tokens
+from applier.testing.api_forms import Answer, Block, Failure, Refusal, Reply, Request, Script, events, say
+from applier.testing.judge import has_no_result, judge, sealed, thinking_and_rest, without_unbound_thinking
+from applier.testing.prompt_cache import PromptCache, PromptUsage, request_tokens
 
 _THOUGHT = "Request {number}: let me think about what is asked, what is known, and what to do next."
 """Text of the thinking with which the test server's answers begin."""
-_COUNT_PATH = "/v1/messages/count_tokens"
-
-
-class Response(NamedTuple):
-    """Answer of the test server to a request, before it is sent."""
-
-    body: Block
-    """Message in the API's form, or error as JSON."""
-    reply: Answer | Failure
-    """Reply of the script from which it was made; it decides status, headers and faults."""
+Response = tuple[Block, Answer | Failure]
+"""Body of the server's answer to a request, and the reply from which it was made: that decides status, headers and
+faults."""
 
 
 @dataclass(frozen=True)
@@ -119,20 +112,20 @@ class MessagesServer:
         return sum((exchange.usage for exchange in self.exchanges), PromptUsage())
 
     def endpoint(self, path: str) -> Callable[[Request], Response] | None:
-        """Return the function that answers requests for a message at `path`; None for any other path."""
-        return self.reply if path == "/v1/messages" else None
+        """Return the function that answers requests at `path`; None for an unknown path."""
+        return {"/v1/messages": self.reply, "/v1/messages/count_tokens": self.count}.get(path)
 
     def streamed(self, answer: Block) -> list[str]:
         """Return the lines by which `answer` is streamed."""
         return list(map(event_line, events(answer)))
 
-    def count(self, request: Request) -> tuple[int, Block]:
-        """Return the HTTP status and the body of the answer to a ``count_tokens`` request."""
+    def count(self, request: Request) -> Response:
+        """Answer a request to count tokens, which is not recorded."""
         request = Request({"max_tokens": 1, **request.body}, request.headers, request.raw)
         violations = judge(request, None, self._issued)
         if violations:
-            return violations[0].status, _refusal(violations[0]).as_json()
-        return 200, {"input_tokens": request_tokens(request)}
+            return failed(_refusal(violations[0]))
+        return {"input_tokens": request_tokens(request)}, Answer()
 
     def reply(self, request: Request) -> Response:
         """Answer `request` as the real API would: refuse a broken rule, else send the script's next reply and bill it.
@@ -153,31 +146,12 @@ class MessagesServer:
             if thinking:
                 self._issued.setdefault(rest, []).append(thinking)
             self.exchanges.append(Exchange(request, (), usage, 200, tuple(content)))
-            return Response(self._message(request, content, stop_reason, usage, reply), reply)
-
-    def answered(
-        self,
-        request: Request,
-        violations: tuple[Refusal, ...],
-        form: Callable[[Block, Request], Block],
-        charge: Callable[[int], PromptUsage],
-    ) -> Response:
-        """Return the response to a request in another API's form, and record both. `violations`: rules of that API that
-        the request breaks. `form`: function that turns a message into that API's form. `charge`: function that returns
-        the billed tokens for a number of output tokens."""
-        with self._lock:
-            reply = self._next(request, violations)
-            if isinstance(reply, Failure):
-                return self._fail(request, reply, violations)
-            content = self._with_ids(reply.content)
-            usage = charge(text_tokens(json.dumps(content)))
-            self.exchanges.append(Exchange(request, (), usage, 200, tuple(content)))
-            return Response(form(self._message(request, content, "", usage, reply), request), reply)
+            return self._message(request, content, stop_reason, usage, reply), reply
 
     def _fail(self, request: Request, failure: Failure, violations: tuple[Refusal, ...]) -> Response:
         """Record a request that gets an error, and return the error."""
         self.exchanges.append(Exchange(request, violations, PromptUsage(), failure.status))
-        return Response(failure.as_json(), failure)
+        return failed(failure)
 
     def _next(self, request: Request, violations: Sequence[Refusal]) -> Answer | Failure:
         """Return the script's next reply, or an error 400 for the first of `violations`. If the script raises an
@@ -237,11 +211,15 @@ def _is_time_to_think(request: Request) -> bool:
     request allows it between calls."""
     if request.thinking != "manual" or "interleaved-thinking-2025-05-14" in request.betas:
         return request.thinking != "off"
-    return all(block["type"] != "tool_result" for block in blocks_of(request.messages[-1]["content"]))
+    return has_no_result(request.messages[-1])
+
+
+def failed(failure: Failure) -> Response:
+    """Return the answer to a request that gets an error."""
+    return failure.as_json(), failure
 
 
 def _refusal(violation: Refusal) -> Failure:
-    """Return the error that the API sends for a broken rule."""
     kind = "request_too_large" if violation.status == 413 else "invalid_request_error"
     return Failure(violation.status, kind, violation.message)
 
@@ -278,24 +256,16 @@ class _Handler(BaseHTTPRequestHandler):
         raw = self.rfile.read(int(self.headers.get("content-length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
         path, api = self.path.split("?")[0], self.server.api
-        reply_to = api.endpoint(path)
-        if reply_to is None and path != _COUNT_PATH:
-            self._refuse(Failure(404, "not_found_error", f"{path}: not found"))
-            return
-        body = _body(headers, raw)
-        if isinstance(body, Failure):
-            self._refuse(body)
-        elif reply_to is None:
-            status, count = api.count(Request(body, headers, raw))
-            self._send(status, count)
+        endpoint = api.endpoint(path)
+        if endpoint is None:
+            self._answer(failed(Failure(404, "not_found_error", f"{path}: not found", ())))
+        elif isinstance(body := _body(headers, raw), Failure):
+            self._answer(failed(body))
         else:
-            self._answer(reply_to(Request(body, headers, raw)), streamed=bool(body.get("stream")))
+            is_streamed = bool(body.get("stream")) and endpoint != api.count
+            self._answer(endpoint(Request(body, headers, raw)), streamed=is_streamed)
 
-    def _refuse(self, failure: Failure) -> None:
-        """Send an error."""
-        self._send(failure.status, failure.as_json())
-
-    def _answer(self, response: Response, *, streamed: bool) -> None:
+    def _answer(self, response: Response, *, streamed: bool = False) -> None:
         """Send a response, whole or as a stream, with the fault that the script asks for."""
         message, reply = response
         if isinstance(reply, Failure):
@@ -347,10 +317,10 @@ def event_line(event: Block) -> str:
 def _body(headers: Mapping[str, str], raw: bytes) -> dict[str, Any] | Failure:
     """Return the JSON body of a request, or the error for a missing key or invalid JSON."""
     if not (headers.get("x-api-key") or headers.get("authorization")):
-        return Failure(401, "authentication_error", "x-api-key header is required")
+        return Failure(401, "authentication_error", "x-api-key header is required", ())
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError):
         body = None
     problem = "The request body is not valid JSON"
-    return body if isinstance(body, dict) else Failure(400, "invalid_request_error", problem)
+    return body if isinstance(body, dict) else Failure(400, "invalid_request_error", problem, ())

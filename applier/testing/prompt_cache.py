@@ -134,8 +134,7 @@ def _mark(block: Block) -> Mapping[str, Any] | None:
 
 
 def _tokens(part: PromptPart) -> int:
-    """Return the tokens of a part of the prompt."""
-    return _BLOCK_TOKENS + _content_tokens(part.block)
+    return _BLOCK_TOKENS + _content_tokens(part[1])
 
 
 def _content_tokens(block: Block) -> int:
