@@ -309,7 +309,9 @@ def failures(evidence: Evidence) -> Iterator[Lesson]:
         for line in turn.statements_of(turn.decisive_lines):
             if line.block == call.result_block and (subject := error_subject(line.text)):
                 words = one_line(line.text)
-                text = f"`{words.replace('`', '')}` of {_as_code(evidence, call)}{ending}"
+                # without parts that only shorten its output (``| head``)
+                command = shortened(evidence.shown(without_paging(call.subject)), COMMAND_CHARACTERS)
+                text = f"`{words.replace('`', '')}` of `{command.replace('`', '')}`{ending}"
                 yield Lesson("error", text, words, turn.turn.id, subject, success if remedy else "", lasting=False)
 
 
@@ -325,12 +327,6 @@ def _are_alike(pair: tuple[Call, Call]) -> bool:
     first_kinds, second_kinds = map(set, map(check_kinds, pair))
     first_programs, second_programs = ({run.words[0] for run in commands_in(call)} or {call.name} for call in pair)
     return bool(first_kinds & second_kinds or (not first_kinds and first_programs & second_programs))
-
-
-def _as_code(evidence: Evidence, call: Call) -> str:
-    """Return the command of `call` as Markdown code, cut, without parts that only shorten its output (``| head``)."""
-    bare = without_paging(call.subject)
-    return f"`{shortened(evidence.shown(bare), COMMAND_CHARACTERS).replace('`', '')}`"
 
 
 def _remedy(evidence: Evidence, failed: TurnEvidence, passed: str) -> str:

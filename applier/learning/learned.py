@@ -121,15 +121,12 @@ class LearnedFiles:
         contain."""
         instructions = [file_below(self.project, name) or "" for name in INSTRUCTIONS]
         apart = [one_line(part) for text in instructions for part in _split_at_our_lines(text, shared=True)[::2]]
-        return [line for line in lines if not _is_in_instructions(line, apart)]
 
+        def is_written(line: ProposedLine) -> bool:
+            words = line.sources[0].lesson.words.strip(".")
+            return any(re.search(rf"(?<!\w){re.escape(words)}(?![\w:/-])", text, re.I) for text in apart)
 
-def _is_in_instructions(line: ProposedLine, instructions: Sequence[str]) -> bool:
-    """Return True if a proposed `line` is a wish or a command, and one of the texts `instructions` contains its
-    words."""
-    words = line.sources[0].lesson.words
-    whole = re.compile(rf"(?<!\w){re.escape(words.strip('.'))}(?![\w:/-])", re.I)
-    return line.kind in ("wish", "command") and any(map(whole.search, instructions))
+        return [line for line in lines if line.kind not in ("wish", "command") or not is_written(line)]
 
 
 def difference(texts: Mapping[str, str], changes: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Readers that find lessons in a conversation: the rules alone, or also a model, asked once for each conversation.
+"""Finds the lessons in a conversation: by the rules alone, or also by a model, asked once for each conversation.
 
 A model's lesson is untrusted: it counts only if the cited turn contains its words, and the conversation its names.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -33,7 +32,7 @@ from applier.learning.lesson import (
     sentence_key,
     stems,
 )
-from applier.learning.propose import MOST_CANDIDATES, ProposedLine, Review
+from applier.learning.propose import MOST_CANDIDATES, Review
 from applier.settings import load_settings
 from planner.analysis import analyze_history
 from planner.api import asks_model
@@ -44,7 +43,7 @@ from planner.reading.lines import join_lines, one_line
 from planner.reading.tokens import TokenCounter
 
 if TYPE_CHECKING:
-    from planner.model.lessons import LessonsModel, ReviewedLine, WrittenLesson
+    from planner.model.lessons import LessonsModel, WrittenLesson
 
 WRITTEN_KINDS = frozenset({"decision", "fact", "wish", "error"})
 """Kinds of lessons that a model may find."""
@@ -65,60 +64,29 @@ class ReadLessons(NamedTuple):
     """Tokens that the model used; zero if rules read alone."""
 
 
-@dataclass(frozen=True)
-class Reader:
-    """Finds lessons (what later conversations can use) in one conversation at a time, by rules and perhaps a model."""
+def read_lessons(conversation: FinishedConversation, model: LessonsModel | None = None) -> ReadLessons:
+    """Return the lessons (what later conversations can use) of a conversation, with the facts read and tokens used.
+    `model` reads in addition to the rules, if it is not None."""
+    analysis = analyze_history(conversation.load(), TokenCounter.for_model(""))
+    if model is None:
+        return ReadLessons(lessons_of(analysis.evidence), analysis.evidence, Usage())
+    answer, usage = model.ask(analysis)
+    return ReadLessons(with_written(answer, analysis.evidence), analysis.evidence, usage)
 
-    model: LessonsModel | None = None
-    """Model that reads in addition to the rules; None if the rules read alone."""
 
-    @property
-    def name(self) -> str:
-        """Name of the model and its prompts, or ``rules``."""
-        return self.model.name if self.model is not None else "rules"
+def reading_cost(model: LessonsModel, due: Sequence[FinishedConversation], known: Review, unseen: int) -> float:
+    """Return the estimated highest cost in dollars of finding lessons in the conversations `due` by `model`, and of
+    reviewing them. `known`: its present review. `unseen`: number of other new lessons to be reviewed."""
+    review = review_cost(model, known, unseen + MOST_LESSONS * len(due))
+    return review + sum(model.estimated_cost(conversation.tokens) for conversation in due)
 
-    def estimated_cost(self, due: Sequence[FinishedConversation], known: Review, unseen: int) -> float:
-        """Return the estimated highest cost in dollars of finding lessons in the conversations `due` and reviewing
-        them. `known`: a model's present review. `unseen`: number of other new lessons to be reviewed."""
-        if self.model is None:
-            return 0.0
-        reading_cost = sum(self.model.estimated_cost(conversation.tokens) for conversation in due)
-        return reading_cost + self.estimated_review_cost(known, unseen + MOST_LESSONS * len(due))
 
-    def estimated_review_cost(self, known: Review, unseen: int) -> float:
-        """Return the highest cost in dollars of letting the model review `unseen` new lessons. Each question to the
-        model also has the newest lessons that the review `known` keeps."""
-        new_counts = [min(MOST_CANDIDATES, unseen - start) for start in range(0, unseen, MOST_CANDIDATES)]
-        kept_count = min(MOST_CANDIDATES, len(known.groups) + unseen - new_counts[0]) if new_counts else 0
-        return sum(
-            self.model.estimated_review_cost(count + kept_count) for count in new_counts if self.model is not None
-        )
-
-    def cost(self, usage: Usage) -> float:
-        """Return the dollars that a model's `usage` (its tokens) costs."""
-        return self.model.price(usage) if self.model is not None else 0.0
-
-    def read(self, conversation: FinishedConversation) -> ReadLessons:
-        """Return the lessons (what later conversations can use) of a conversation, with the facts read and tokens
-        used."""
-        analysis = analyze_history(conversation.load(), TokenCounter.for_model(""))
-        if self.model is None:
-            return ReadLessons(lessons_of(analysis.evidence), analysis.evidence, Usage())
-        answer, usage = self.model.ask(analysis)
-        return ReadLessons(with_written(answer, analysis.evidence), analysis.evidence, usage)
-
-    def review(self, known: Review, lines: Sequence[ProposedLine]) -> tuple[Review, Usage]:
-        """Let the model judge `lines` that are proposed for the file of lessons and that it has not judged yet. Return
-        its earlier judgements, `known`, with the new ones, and the tokens used."""
-        used = Usage()
-
-        def ask(candidates: str) -> Sequence[ReviewedLine]:
-            """Send the text of the `candidates` to the model; return its answer."""
-            nonlocal used
-            answer, used = cast("LessonsModel", self.model).review(candidates)
-            return answer
-
-        return known.grown(lines, ask), used
+def review_cost(model: LessonsModel, known: Review, unseen: int) -> float:
+    """Return the highest cost in dollars of letting `model` review `unseen` new lessons. Each question to it also has
+    the newest lessons that the review `known` keeps."""
+    new_counts = [min(MOST_CANDIDATES, unseen - start) for start in range(0, unseen, MOST_CANDIDATES)]
+    kept_count = min(MOST_CANDIDATES, len(known.groups) + unseen - new_counts[0]) if new_counts else 0
+    return sum(model.estimated_review_cost(count + kept_count) for count in new_counts)
 
 
 def lessons_of(evidence: Evidence) -> list[Lesson]:
@@ -133,14 +101,12 @@ def with_written(answer: Sequence[WrittenLesson], evidence: Evidence) -> list[Le
     by rules that repeat one of the model are left out, except commands, as a model writes none."""
     written = list(filter(None, (_valid_lesson(one, evidence) for one in answer[:MOST_LESSONS])))
     covered = [stems(f"{one.text} {one.words}") for one in written]
-    return [*written, *(one for one in lessons_of(evidence) if one.kind == "command" or not _is_covered(one, covered))]
 
+    def is_new(lesson: Lesson) -> bool:
+        wanted = stems(lesson.text)
+        return not any(len(wanted & words) >= max(1, ALIKE * len(wanted)) for words in covered)
 
-def _is_covered(lesson: Lesson, covered: Sequence[set[str]]) -> bool:
-    """Return True if a lesson by rules repeats a lesson by the model; `covered` has the word stems of each of the
-    latter."""
-    wanted = stems(lesson.text)
-    return any(len(wanted & words) >= max(1, ALIKE * len(wanted)) for words in covered)
+    return [*written, *(one for one in lessons_of(evidence) if one.kind == "command" or is_new(one))]
 
 
 def _valid_lesson(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
@@ -156,28 +122,18 @@ def _valid_lesson(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
     if missing is None:
         return None
     also = _turn_with_names(missing, turn, evidence) if missing else ""
-    if written.kind == "error":
-        subject = _error_key(words, turn, evidence) if _is_shown_solved(written, turn, evidence) else ""
-        lesson = Lesson(
-            "error", claim_with_words("error", text, words), words, written.turn, subject, written.mended, also=also
-        )
-    elif written.kind == "wish" and is_question(words):
-        return None
-    else:
-        subject = sentence_key(written.about) or sentence_key(text)
-        kind = cast("Kind", written.kind)
-        lasts = kind != "wish" or turn.turn.kind == "user" or is_lasting(words)  # else the user refused one call
-        lesson = Lesson(
-            kind, claim_with_words(kind, text, words), words, written.turn, subject, lasting=lasts, also=also
-        )
-    return lesson if lesson.subject and is_proven(lesson, evidence) else None
-
-
-def _error_key(words: str, turn: TurnEvidence, evidence: Evidence) -> str:
-    """Return the key of an error whose text is `words` (`error_subject`); empty if no failed call of `turn` shows
-    them."""
-    failed = "\n".join(call.text for call in turn.failed_calls)
-    return error_subject(words) if is_quoted(words, failed, evidence) else ""
+    kind, mended, lasts = cast("Kind", written.kind), "", True
+    subject = sentence_key(written.about) or sentence_key(text)
+    if kind == "error":
+        failed = "\n".join(call.text for call in turn.failed_calls)
+        is_shown = is_quoted(words, failed, evidence) and _is_shown_solved(written, turn, evidence)
+        subject, mended = error_subject(words) if is_shown else "", written.mended
+    elif kind == "wish":
+        subject = "" if is_question(words) else subject
+        lasts = turn.turn.kind == "user" or is_lasting(words)  # else the user refused one call
+    claim = claim_with_words(kind, text, words)
+    lesson = Lesson(kind, claim, words, written.turn, subject, mended, lasting=lasts, also=also)
+    return lesson if subject and is_proven(lesson, evidence) else None
 
 
 def _is_shown_solved(written: WrittenLesson, turn: TurnEvidence, evidence: Evidence) -> bool:
@@ -198,17 +154,18 @@ def _turn_with_names(names: Sequence[str], turn: TurnEvidence, evidence: Evidenc
 
 
 @contextmanager
-def open_reader(planner: Any, model: str | None, prompts: Path | None) -> Iterator[Reader]:
-    """Yield the reader for `planner` and `model`; if they are missing, those of the settings count. A model reads the
-    prompts in the folder `prompts`, or the packaged ones. Its connection is open during the block."""
+def open_model(planner: Any, model: str | None, prompts: Path | None) -> Iterator[LessonsModel | None]:
+    """Yield the model for `planner` and `model`, or None if rules read alone; if they are missing, those of the
+    settings count. A model reads the prompts in the folder `prompts`, or the packaged ones. Its connection is open
+    during the block."""
     settings = load_settings()
     planner, model = planner or settings.planner, model or settings.planner_model or None
     if not asks_model(planner, model):
-        yield Reader()
+        yield None
         return
     from planner.model.client import open_endpoint
     from planner.model.lessons import LessonsModel
     from planner.model.prompts import load_prompts
 
     with open_endpoint(None, model) as endpoint:
-        yield Reader(LessonsModel(endpoint, load_prompts(prompts), settings.plan))
+        yield LessonsModel(endpoint, load_prompts(prompts), settings.plan)

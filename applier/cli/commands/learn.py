@@ -11,14 +11,14 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -28,7 +28,7 @@ from applier.cli.files import make_folder, write_unchanged
 from applier.cli.screen import day, echo, print_json, print_table, progress, shorten
 from applier.learning.learned import FinishedConversation, LearnedFiles, Memory, difference, digest_of
 from applier.learning.propose import MOST_CANDIDATES, ProposedLine, proposed_lines
-from applier.learning.readers import Reader, ReadLessons, open_reader
+from applier.learning.readers import ReadLessons, open_model, read_lessons, reading_cost, review_cost
 from applier.processes import all_cores, in_processes
 from applier.store.listing import is_within
 from applier.store.opening import open_store, store_exists, temporary_store
@@ -39,6 +39,9 @@ from planner.plan import Usage
 from planner.prices import money
 from planner.reading.messages import History, read_history
 from planner.settings import PlannerName
+
+if TYPE_CHECKING:
+    from planner.model.lessons import LessonsModel, ReviewedLine
 
 OPEN_SECONDS = 3_600.0
 """Seconds since the last words of a conversation, below which it counts as unfinished."""
@@ -187,7 +190,7 @@ def learn_command(
     logs: Sequence[Path],
     also: Sequence[str],
     cap: float,
-    **reader_options: Any,
+    **reading: Any,
 ) -> None:
     """Propose lessons from finished conversations for later ones.
 
@@ -196,22 +199,28 @@ def learn_command(
     with its source. The change is shown and made after your yes; your own edits of these files are kept.
     """
     now = time.time()
+    today = datetime.fromtimestamp(now, UTC).date()
     report: dict[str, Any] = {"lines": []}
     with ExitStack() as stack:
-        memory = Memory(stack.enter_context(_store(store, dry_run=dry_run)), str(project), writes=not dry_run)
-        files = LearnedFiles(project, into)
-        learned, texts = _Learned(memory, files, datetime.fromtimestamp(now, UTC).date()), files.texts()
+        is_missing = dry_run and not store_exists(store)  # a dry run makes no store
+        opened = stack.enter_context(temporary_store() if is_missing else open_store(store))
+        memory, files = Memory(opened, str(project), writes=not dry_run), LearnedFiles(project, into)
+        texts = files.texts()
         if approve:
             changes = texts
             keys = {line: digest_of(line)[:16] for line in files.lines(texts)}
         else:
             places = [str(project), *also]
-            found = conversations_in(logs, places, now) if logs else stored_conversations(memory.store, places, now)
-            reader = stack.enter_context(open_reader(**reader_options))
-            report, lines = _read_all(found, learned, reader, cap, in_parallel=bool(logs))
+            found = conversations_in(logs, places, now) if logs else stored_conversations(opened, places, now)
+            model = stack.enter_context(open_model(**reading))
+
+            def unwritten() -> list[ProposedLine]:
+                return files.unwritten(proposed_lines(memory.heard, today))
+
+            report, lines = _read_all(found, memory, unwritten, model, cap, in_parallel=bool(logs))
             report["lines"] = [line.line for line in lines]
             keys = {line.line: line.key for line in lines}
-            changes = learned.merged(texts, lines)
+            changes = files.merged(texts, lines, memory.approved, today)
         new = [line for line in files.lines(changes) if line in keys and not memory.knows(line)]
         shown = "".join(f"{line}\n" for line in new) if approve else difference(texts, changes)
         if as_json:
@@ -220,33 +229,11 @@ def learn_command(
             _print(report)
             echo(shown or "Nothing new to propose.\n", nl=False)
         if shown and not dry_run and options.agreed(yes=yes, as_json=as_json):
-            learned.write(texts, changes, {keys[line]: digest_of(line) for line in new})
-
-
-@dataclass(frozen=True)
-class _Learned:
-    """Lessons of a project (in the store), and the files of the project into which they are written as lines."""
-
-    memory: Memory
-    files: LearnedFiles
-    today: date
-
-    def unwritten(self) -> list[ProposedLine]:
-        """Return the lines to propose to the user, except those that the project's instructions already contain."""
-        return self.files.unwritten(proposed_lines(self.memory.heard, self.today))
-
-    def merged(self, texts: Mapping[str, str], lines: Sequence[ProposedLine]) -> dict[str, str]:
-        """Return the `texts` of the project's files, by name, with these `lines` merged in."""
-        return self.files.merged(texts, lines, self.memory.approved, self.today)
-
-    def write(self, texts: Mapping[str, str], changes: Mapping[str, str], approved: Mapping[str, str]) -> None:
-        """Write each file whose old text in `texts` differs from the new one in `changes`, and record in the store
-        which lines the user approved and which ended. `approved`: the digest of each approved line by its key."""
-        for name in (name for name in changes if changes[name] != texts[name]):
-            make_folder((self.files.project / name).parent)
-            write_unchanged(self.files.project / name, changes[name], sha256(texts[name].encode()).hexdigest())
-        removed = {*self.files.lines(texts)}.difference(self.files.lines(changes))
-        self.memory.approve(approved, ended=set(map(digest_of, removed)))
+            for name in (name for name in changes if changes[name] != texts[name]):
+                make_folder((project / name).parent)
+                write_unchanged(project / name, changes[name], sha256(texts[name].encode()).hexdigest())
+            removed = {*files.lines(texts)}.difference(files.lines(changes))
+            memory.approve({keys[line]: digest_of(line) for line in new}, ended=set(map(digest_of, removed)))
 
 
 def _print(report: Mapping[str, Any]) -> None:
@@ -272,70 +259,77 @@ def _report_lines(report: Mapping[str, Any]) -> Iterator[str]:
         yield "Name logs of a client, such as ~/.claude/projects or ~/.codex/sessions."
 
 
-def _store(name: str | None, *, dry_run: bool) -> AbstractContextManager[Store]:
-    """Open the store `name`. For a dry run without an existing store, open a temporary one, so that none is made."""
-    return temporary_store() if dry_run and not store_exists(name) else open_store(name)
-
-
 def _read_all(
-    found: Sequence[FinishedConversation | Unread], learned: _Learned, reader: Reader, cap: float, *, in_parallel: bool
+    found: Sequence[FinishedConversation | Unread],
+    memory: Memory,
+    unwritten: Callable[[], list[ProposedLine]],
+    model: LessonsModel | None,
+    cap: float,
+    *,
+    in_parallel: bool,
 ) -> tuple[dict[str, Any], list[ProposedLine]]:
-    """Read the conversations that were not read before, and have the reader's model, if it has one, review their
-    lessons. Return a report (its keys are those of ``--json``) and the lines to propose.
+    """Read the conversations that were not read before, and have the `model`, if there is one, review their lessons.
+    Return a report (its keys are those of ``--json``) and the lines to propose.
 
-    Work that may cost more than `cap` dollars is refused before it begins. `in_parallel`: True to use several
-    processes for many conversations.
+    `unwritten` returns the lines that the present lessons propose. Work that may cost more than `cap` dollars is
+    refused before it begins. `in_parallel`: True to use several processes for many conversations.
     """
-    memory, readable = learned.memory, [one for one in found if isinstance(one, FinishedConversation)]
-    due = [conversation for conversation in readable if not memory.is_read(conversation, reader.name)]
-    if reader.model is not None:
-        dollars = reader.estimated_cost(due, memory.review, len(memory.review.unseen(learned.unwritten())))
-        model = reader.model.endpoint.model
-        cost = options.check_cap(f"{len(due)} conversations, and a review of their lessons,", model, dollars, cap)
+    readable = [one for one in found if isinstance(one, FinishedConversation)]
+    reader = model.name if model else "rules"
+    due = [conversation for conversation in readable if not memory.is_read(conversation, reader)]
+    if model is not None:
+        dollars = reading_cost(model, due, memory.review, len(memory.review.unseen(unwritten())))
+        name = model.endpoint.model
+        cost = options.check_cap(f"{len(due)} conversations, and a review of their lessons,", name, dollars, cap)
         if dollars:
-            what = f"{len(due)} conversations to read, and their lessons to review"
-            echo(f"{what}, with {model}: {cost}", err=True)
-    report: dict[str, Any] = {"conversations": len(readable), "read_now": 0, "reader": reader.name, "dollars": 0.0}
+            echo(f"{len(due)} conversations to read, and their lessons to review, with {name}: {cost}", err=True)
+    report: dict[str, Any] = {"conversations": len(readable), "read_now": 0, "reader": reader, "dollars": 0.0}
     report |= {"problems": [], "unread": [vars(unread) for unread in found if isinstance(unread, Unread)]}
-    _store_readings(due, _readings(due, reader, in_parallel=in_parallel), memory, reader, cap, report)
-    lines = learned.unwritten()
-    if reader.model is not None:
-        _review_lines(lines, memory, reader, cap, report)
+    _read_due(due, memory, model, cap, report, in_parallel=in_parallel)
+    lines = unwritten()
+    if model is not None:
+        _review_lines(lines, memory, model, cap, report)
     return report, memory.lines(lines)
 
 
 def _review_lines(
-    lines: Sequence[ProposedLine], memory: Memory, reader: Reader, cap: float, report: dict[str, Any]
+    lines: Sequence[ProposedLine], memory: Memory, model: LessonsModel, cap: float, report: dict[str, Any]
 ) -> None:
     """Have the model review the proposed `lines` that it has not seen, several in each question. Stop before the costs
     in `report` exceed `cap` dollars; add costs and problems to `report`."""
+
+    def ask(candidates: str) -> Sequence[ReviewedLine]:
+        answer, usage = model.review(candidates)
+        report["dollars"] += model.price(usage)
+        return answer
+
     while unseen := len(memory.review.unseen(lines)):
-        estimated_cost = reader.estimated_review_cost(memory.review, min(unseen, MOST_CANDIDATES))
+        estimated_cost = review_cost(model, memory.review, min(unseen, MOST_CANDIDATES))
         why = f"that may cost {money(estimated_cost)} more: raise --cap"
         try:
             if report["dollars"] + estimated_cost <= cap:
-                review, usage = reader.review(memory.review, lines)
-                memory.keep_review(review)
-                report["dollars"] += reader.cost(usage)
+                memory.keep_review(memory.review.grown(lines, ask))
                 continue
         except PlannerUnavailable as error:
             why = str(error)
-            report["dollars"] += reader.cost(_spent(error))
+            report["dollars"] += model.price(_spent(error))
         report["problems"].append(f"not reviewed and not shown: {unseen} lines; {why}; run the command again")
         return
 
 
-def _store_readings(
+def _read_due(
     due: Sequence[FinishedConversation],
-    readings: Readings,
     memory: Memory,
-    reader: Reader,
+    model: LessonsModel | None,
     cap: float,
     report: dict[str, Any],
+    *,
+    in_parallel: bool,
 ) -> None:
-    """Store the lessons of each of the `readings` of the conversations `due`, and add costs and problems to `report`.
-    Stop once the costs exceed `cap` dollars, or after `MOST_FAILURES` failures in a row."""
+    """Read the conversations `due`, store their lessons, and add costs and problems to `report`. Stop once the costs
+    exceed `cap` dollars, or after `MOST_FAILURES` failures in a row."""
     usage, failures, problems = Usage(), 0, report["problems"]
+    readings = _readings(due, model, in_parallel=in_parallel)
     with progress("reading conversations", len(due)) as step, closing(readings):
         for conversation, reading in readings:
             if isinstance(reading, PlannerUnavailable):
@@ -343,11 +337,11 @@ def _store_readings(
                 problems.append(f"{conversation.name}: {reading}")
             else:
                 lessons, evidence, used = reading
-                memory.keep(conversation, reader.name, lessons, evidence)
+                memory.keep(conversation, report["reader"], lessons, evidence)
                 usage, failures = usage + used, 0
                 report["read_now"] += 1
             step()
-            report["dollars"] = reader.cost(usage)
+            report["dollars"] = model.price(usage) if model else 0.0
             if failures >= options.MOST_FAILURES or report["dollars"] > cap:
                 problems.append(f"stopped after {conversation.name}: run the command again to continue")
                 break
@@ -358,21 +352,19 @@ def _spent(error: PlannerUnavailable) -> Usage:
     return error.usage if isinstance(error.usage, Usage) else Usage()
 
 
-Readings = Generator[tuple[FinishedConversation, ReadLessons | PlannerUnavailable]]
-"""Conversations, each with the lessons read from it, or the error."""
-
-
-def _readings(due: Sequence[FinishedConversation], reader: Reader, *, in_parallel: bool) -> Readings:
-    """Yield each conversation of `due` with the lessons that `reader` finds in it, or with the error. `in_parallel`:
-    True to read many conversations in several processes, if no model is asked."""
-    if in_parallel and reader.model is None and len(due) >= MANY:
-        with closing(in_processes(reader.read, due, all_cores())) as pairs:
+def _readings(
+    due: Sequence[FinishedConversation], model: LessonsModel | None, *, in_parallel: bool
+) -> Generator[tuple[FinishedConversation, ReadLessons | PlannerUnavailable]]:
+    """Yield each conversation of `due` with its lessons, or with the error. `in_parallel`: True to read many
+    conversations in several processes, if no model is asked."""
+    if in_parallel and model is None and len(due) >= MANY:
+        with closing(in_processes(read_lessons, due, all_cores())) as pairs:
             failure = PlannerUnavailable("the process that read it died")
             yield from ((conversation, lessons or failure) for conversation, lessons in pairs)
         return
     for conversation in due:
         try:
-            yield conversation, reader.read(conversation)
+            yield conversation, read_lessons(conversation, model)
         except PlannerUnavailable as error:
             yield conversation, error
 
