@@ -339,7 +339,8 @@ def _print_table(rows: Sequence[Row], *, planned_before: int, left: int) -> None
     if len(formats) > 1:
         groups["all"] = planned
     titles = ("format", "files", *(field.replace("_", " ") for field in SUMMED_FIELDS))
-    table = ([name, *(f"{number:,}" for number in _sums(group))] for name, group in groups.items())
+    sums = {name: [sum(row[field] for row in group) for field in SUMMED_FIELDS] for name, group in groups.items()}
+    table = ([name, *(f"{number:,}" for number in (len(groups[name]), *numbers))] for name, numbers in sums.items())
     print_table(titles, table, right=titles[1:], empty="no file planned", err=True)
     reasons: dict[str, list[Row]] = {}
     for row in rows:
@@ -351,8 +352,3 @@ def _print_table(rows: Sequence[Row], *, planned_before: int, left: int) -> None
         echo(f"{planned_before} were planned before", err=True)
     if left:
         echo(f"{left} left: run the command again to continue", err=True)
-
-
-def _sums(rows: Sequence[Row]) -> list[int]:
-    """Return the number of `rows`, and the sum of each of the `SUMMED_FIELDS`."""
-    return [len(rows), *(sum(row[field] for row in rows) for field in SUMMED_FIELDS)]

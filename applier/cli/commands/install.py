@@ -19,7 +19,6 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import click
 
@@ -69,24 +68,6 @@ TRUST = "Codex asks before it runs a new hook: type /hooks in Codex once, and tr
 _client = click.argument("client", type=click.Choice([*CLIENTS]))
 
 
-class ClientProgram(NamedTuple):
-    """Coding agent's program on this machine, such as ``claude``."""
-
-    path: str
-    """Path of the program; empty if it is not installed."""
-    version: str
-    """Text that the program prints for ``--version``."""
-
-
-class SettingsFile(NamedTuple):
-    """Settings file of Claude Code, in which a setting may switch the plugin off."""
-
-    path: str
-    content: dict[str, Any]
-    is_managed: bool
-    """True if a company or the provider writes the file, so that the person cannot change it."""
-
-
 @click.command
 @_client
 @change_options
@@ -120,7 +101,7 @@ def install_command(client: str, store: str | None, dry_run: bool, yes: bool, as
         if client == CODEX and not as_json:
             echo(TRUST)
     if changes and not dry_run and not as_json:
-        _print_problems([*_problems(client, folder, wanted, _client_program(client))])
+        _print_problems([*_problems(client, folder, wanted, *_client_program(client))])
 
 
 @click.command
@@ -157,16 +138,16 @@ def status_command(client: str, as_json: bool) -> int:
     folder = CLIENTS[client].folder(os.environ)
     present = _present_files(client, folder)
     argv, environment = program_of(present)
-    agent = _client_program(client)
-    problems = [*_problems(client, folder, plugin_files(argv, environment, client), agent)]
+    path, version = _client_program(client)
+    problems = [*_problems(client, folder, plugin_files(argv, environment, client), path, version)]
     last = _last_event(CLIENTS[client].title, environment.get(STORE_VARIABLE)) if present else ""
     store = store_place(environment.get(STORE_VARIABLE))
     if as_json:
-        status = {"client": agent.path, "version": agent.version, "folder": str(folder), "installed": bool(present)}
+        status = {"client": path, "version": version, "folder": str(folder), "installed": bool(present)}
         status |= {"program": argv, "store": store, "last": last}
         print_json({**status, "problems": [asdict(problem) for problem in problems]})
     else:
-        rows = {"client": f"{agent.version} ({agent.path})" if agent.path else ""}
+        rows = {"client": f"{version} ({path})" if path else ""}
         rows |= {"plugin": str(folder) if present else "", "program": shlex.join(argv)}
         rows |= {"store": store if present else "", "last": last}
         echo(_with_tilde("".join(f"{name + ':':<9}{value}\n" for name, value in rows.items() if value)), nl=False)
@@ -265,14 +246,16 @@ def _clear_parts(folder: Path) -> None:
         shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _problems(client: str, folder: Path, wanted: Mapping[str, bytes], agent: ClientProgram) -> Iterator[Problem]:
+def _problems(
+    client: str, folder: Path, wanted: Mapping[str, bytes], agent_path: str, version: str
+) -> Iterator[Problem]:
     """Yield every reason why the plugin in `folder` does not work in `client`, with its cure. `wanted`: the plugin's
-    files as this version writes them. `agent`: the client's program."""
+    files as this version writes them. `agent_path` and `version` are those of the client's program."""
     reinstall = f"compactor install {client}"
     present, about = _present_files(client, folder), CLIENTS[client]
-    if not agent.path:
+    if not agent_path:
         yield Problem(f"no `{about.command}` is on the PATH", f"install {about.title}, or add its folder to PATH")
-    elif problem := version_problem(about, agent.version):
+    elif problem := version_problem(about, version):
         yield problem
     if not present:
         yield Problem(f"the plugin is not installed: {folder} is empty", reinstall)
@@ -283,13 +266,12 @@ def _problems(client: str, folder: Path, wanted: Mapping[str, bytes], agent: Cli
     yield from _program_problems(argv, reinstall)
     if client == CODEX and find_spec("mcp") is None:
         yield Problem("the agent's tools need the extra mcp", "pip install 'relevance-compactor[mcp]'")
-    if client == CODEX and agent.path:
-        listing = _printed_json([agent.path, "plugin", "list", "--json"])
+    if client == CODEX and agent_path:
+        listing = _printed_json([agent_path, "plugin", "list", "--json"])
         yield from codex_problems(listing if isinstance(listing, dict) else {}, str(folder))
     if client == CLAUDE_CODE:
-        for file in _settings_files():
-            yield from settings_problems(file.path, file.content, managed=file.is_managed)
-        yield from _claude_code_problems(agent.path, folder) if agent.path else ()
+        yield from _settings_problems()
+        yield from _claude_code_problems(agent_path, folder) if agent_path else ()
 
 
 def _program_problems(argv: list[str], cure: str) -> Iterator[Problem]:
@@ -322,26 +304,29 @@ def _printed_json(command: list[str]) -> object:
         return None
 
 
-def _settings_files() -> Iterator[SettingsFile]:
-    """Yield Claude Code's settings files that exist: the person's, those of the working folder, and managed ones."""
+def _settings_problems() -> Iterator[Problem]:
+    """Yield the problems in Claude Code's settings files: the person's, those of the working folder, and managed ones,
+    which a company or the provider writes, so that the person cannot change them."""
     machine = {"darwin": "/Library/Application Support/ClaudeCode", "win32": "C:\\Program Files\\ClaudeCode"}
     managed = Path(machine.get(sys.platform, "/etc/claude-code"))
     persons, remote = (config_folder(os.environ) / name for name in ("settings.json", "remote-settings.json"))
     drop_ins = sorted((managed / "managed-settings.d").glob("*.json"))
     project = [Path.cwd() / ".claude" / name for name in ("settings.json", "settings.local.json")]
     for path in dict.fromkeys((persons, *project, remote, managed / "managed-settings.json", *drop_ins)):
+        settings = None
         with suppress(OSError, ValueError, RecursionError):  # Claude Code reports a file that it cannot read
             settings = json.loads(path.read_text("utf-8-sig"))
-            if isinstance(settings, dict):
-                yield SettingsFile(str(path), settings, path not in (persons, *project))
+        if isinstance(settings, dict):
+            yield from settings_problems(str(path), settings, managed=path not in (persons, *project))
 
 
-def _client_program(client: str) -> ClientProgram:
-    """Find the client's program on this machine, and ask it for its version."""
+def _client_program(client: str) -> tuple[str, str]:
+    """Return the path of the client's program on this machine, empty if it is not installed, and the version that it
+    prints."""
     path = program_file(CLIENTS[client].command)
     process = _run([path, "--version"]) if path else None
     # Pi 0.74 prints its version on standard error
-    return ClientProgram(path, one_line(process.stdout.strip() or process.stderr) if process else "")
+    return path, one_line(process.stdout.strip() or process.stderr) if process else ""
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str] | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise, starmap
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import click
 
@@ -49,23 +49,6 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 """Characters of the curve, from empty to full: each line of it shows eight steps."""
 CALL_FIELDS = ("history_tokens", "sent_tokens", "cached_tokens", "invalidated_tokens", "level")
 """Fields of a replayed call that ``--json`` and the page in the browser show."""
-
-
-class Bill(NamedTuple):
-    """Dollars for the input of all calls of a replay, with and without compaction; None if prices are unknown."""
-
-    sent: float | None
-    """Dollars for the prompts that were sent, with compaction."""
-    without: float | None
-    """Dollars for the same prompts without compaction."""
-
-
-class UncompactedPrompt(NamedTuple):
-    """Tokens of a prompt as it would be without compaction."""
-
-    cached: int
-    """Tokens that the previous prompt had too, so that the provider has them cached."""
-    new: int
 
 
 @click.command
@@ -178,15 +161,15 @@ def _compactions(run: Replay) -> Iterator[tuple[int, Event]]:
 def _totals(run: Replay, model: str) -> Iterator[str]:
     """Yield lines with the sums of a replay: compactions, tokens, costs, and what broke a rule of the API."""
     history = sum(call.history_tokens for call in run.calls)
-    bill = _bill(run, model)
+    sent, without = _bill(run, model)
     yield (
         f"{run.preset}: {len(run.compactions)} compactions, {run.sent_tokens:,} tokens sent "
         f"({history:,} without), {run.invalidated_tokens:,} cached tokens invalidated, peak {run.peak_tokens:,}"
     )
     prices = ", ".join(f"{run.cost(price):,.0f} at {price:g}" for price in CACHE_READ_PRICES)
     yield f"input cost in uncached tokens, by the price of a cache read: {prices}"
-    if bill.sent:
-        yield f"input with {model}: {money(bill.sent)}, {money(bill.without)} without compaction"
+    if sent:
+        yield f"input with {model}: {money(sent)}, {money(without)} without compaction"
     yield f"{len(run.violations)} invalid lists, {run.exceeded} over the window, {len(run.unrestorable)} unrestorable"
     yield from run.violations
     yield from run.unrestorable
@@ -207,7 +190,7 @@ def _row(run: Replay, model: str) -> dict[str, str]:
     tokens = {"sent": run.sent_tokens, "invalidated": run.invalidated_tokens, "peak": run.peak_tokens}
     costs = {f"at {price:g}": run.cost(price) for price in CACHE_READ_PRICES}
     problems = {"over": run.exceeded, "invalid": len(run.violations), "lost": len(run.unrestorable)}
-    bill = money(_bill(run, model).sent)
+    bill = money(_bill(run, model)[0])
     return {
         "preset": run.preset,
         "times": str(len(run.compactions)),
@@ -230,29 +213,30 @@ def _run_data(run: Replay, model: str) -> dict[str, Any]:
         ],
         "cost": {str(price): run.cost(price) for price in CACHE_READ_PRICES},
         "cost_without": {
-            str(price): sum(price * prompt.cached + WRITE_5_MINUTES * prompt.new for prompt in _uncompacted(run))
+            str(price): sum(price * cached + WRITE_5_MINUTES * new for cached, new in _uncompacted(run))
             for price in CACHE_READ_PRICES
         },
-        "dollars": bill.sent,
-        "dollars_without": bill.without,
-        "money": [money(bill.sent), money(bill.without)],
+        "dollars": bill[0],
+        "dollars_without": bill[1],
+        "money": [*map(money, bill)],
         "violations": run.violations,
         "exceeded": run.exceeded,
         "unrestorable": list(run.unrestorable),
     }
 
 
-def _uncompacted(run: Replay) -> Iterator[UncompactedPrompt]:
-    """Yield the prompt of each call of a replay as it would be without compaction."""
+def _uncompacted(run: Replay) -> Iterator[tuple[int, int]]:
+    """Yield the cached and the new tokens that the prompt of each call of a replay would have without compaction."""
     sizes = [0, *(call.history_tokens for call in run.calls)]
-    return (UncompactedPrompt(before, max(0, now - before)) for before, now in pairwise(sizes))
+    return ((before, max(0, now - before)) for before, now in pairwise(sizes))
 
 
-def _bill(run: Replay, model: str) -> Bill:
-    """Return what the input of all calls of a replay costs with `model`, with and without compaction."""
+def _bill(run: Replay, model: str) -> tuple[float | None, float | None]:
+    """Return the dollars for the input of all calls of a replay with `model`, with compaction and without; None if the
+    prices are unknown."""
     sent = (cached_prompt(call.cached_tokens, call.sent_tokens - call.cached_tokens) for call in run.calls)
-    without = (cached_prompt(prompt.cached, prompt.new) for prompt in _uncompacted(run))
-    return Bill(dollars(model, *sent), dollars(model, *without))
+    without = (cached_prompt(cached, new) for cached, new in _uncompacted(run))
+    return dollars(model, *sent), dollars(model, *without)
 
 
 COLUMNS = {
@@ -390,8 +374,7 @@ def _print_exams(views: Sequence[ExamView], *, lost: bool, as_json: bool) -> Non
     """Print the mean exam scores of compacted transcripts (`views`); if `lost`, also the failed questions."""
     means = exam_means([(view, view.scores) for view in views])
     if as_json:
-        rows = [_names(view) | {"sha": view.sha, "lost": [question.number for question in view.lost]} for view in views]
-        print_json({"means": [asdict(mean) for mean in means], "views": rows})
+        print_json({"means": [asdict(mean) for mean in means], "views": [_exam_data(view) for view in views]})
         return
     for view in views if lost else ():
         answered = len(view.exam.questions) - len(view.lost)
@@ -401,11 +384,12 @@ def _print_exams(views: Sequence[ExamView], *, lost: bool, as_json: bool) -> Non
     _print_rows([_scores(mean) for mean in means])
 
 
-def _names(view: ExamView) -> dict[str, object]:
-    return {"transcript": view.exam.transcript, "method": view.method, "target": view.ratio, "size": view.size}
+def _exam_data(view: ExamView) -> dict[str, object]:
+    names = {"transcript": view.exam.transcript, "method": view.method, "target": view.ratio, "size": view.size}
+    return {**names, "sha": view.sha, "lost": [question.number for question in view.lost]}
 
 
 def _scores(mean: ExamMean) -> dict[str, Any]:
-    kinds: dict[str, Any] = {kind: mean.by_kind.get(kind) for kind in QUESTION_KINDS}
     numbers = {"exams": mean.exams, "size": f"{mean.size:.3f}", "score": mean.score}
+    kinds = {kind: mean.by_kind.get(kind) for kind in QUESTION_KINDS}
     return {"method": mean.method, "target": mean.ratio, **numbers, **kinds}

@@ -306,15 +306,13 @@ def apply_command(
     for finding in review.plan.findings:
         if finding not in plan.findings:
             echo(redact(finding_line(finding), review.plan.secrets), err=True)
-    echo(_outcome(review, dry_run=dry_run), err=to_stderr)
-
-
-def _outcome(review: PlanReview, *, dry_run: bool) -> str:
-    """Return the last line of `apply`: the tokens before and after, and how to restore the originals."""
     before, after = review.plan.history.tokens, review.plan.estimated_tokens
     if not review.changes:
-        return f"Nothing changes: all {before:,} tokens stay."
-    return f"{before:,} tokens would become {after:,}." if dry_run else f"{_sizes(review)}. {_originals(review)}"
+        echo(f"Nothing changes: all {before:,} tokens stay.", err=to_stderr)
+    elif dry_run:
+        echo(f"{before:,} tokens would become {after:,}.", err=to_stderr)
+    else:
+        echo(f"{_sizes(review)}. {_originals(review)}", err=to_stderr)
 
 
 def _sizes(review: PlanReview) -> str:

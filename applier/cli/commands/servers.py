@@ -11,7 +11,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from functools import wraps
 from importlib.util import find_spec
@@ -76,6 +76,11 @@ session_options = options.together(
 """Options of `proxy` and `wrap` about sessions and providers; their values are arguments of `open_proxy`."""
 
 
+def _proxy() -> Any:
+    """Import the proxy, or raise an error with the remedy if its extra is missing."""
+    return options.import_extra("applier.adapters.proxy", "proxy")
+
+
 def open_proxy(
     *,
     upstream: str,
@@ -93,7 +98,7 @@ def open_proxy(
     `own`: secret and name of the agent that the proxy is started for, if any. `session`: the other values of
     `session_options`.
     """
-    proxy = options.import_extra("applier.adapters.proxy", "proxy")
+    proxy = _proxy()
     token = os.environ.get(TOKEN_VARIABLE, "")
     # the addresses are stored without /v1, as the paths of clients' requests begin with it
     upstream, openai_upstream = (url.rstrip("/").removesuffix("/v1") for url in (upstream, openai_upstream))
@@ -111,10 +116,13 @@ def warn_of_store(server: ProxyServer) -> None:
         echo(f"compactor: {NO_STORE}: {problem}", err=True)
 
 
-@click.group(invoke_without_command=True)
-@click.option(
+_config = click.option(
     "--config", metavar="FILE", type=options.EXISTING_FILE, help="The settings of a team's proxy, a TOML file."
 )
+
+
+@click.group(invoke_without_command=True)
+@_config
 @click.option("--host", default="127.0.0.1", show_default=True, help="Beyond loopback needs $COMPACTOR_PROXY_TOKEN.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=8787, show_default=True)
 @session_options
@@ -144,18 +152,16 @@ def proxy_command(ctx: click.Context, /, config: Path | None, as_json: bool, **s
 
 def _open_team(config: Path) -> ProxyServer:
     """Return a listening proxy for a team, with the settings in the file `config`. Write its log to standard error."""
-    proxy = options.import_extra("applier.adapters.proxy", "proxy")
-    configuration = options.import_extra("applier.adapters.proxy.configuration", "proxy")
-    team = configuration.read_team(config)
-    with configuration.in_file(config):
-        settings = configuration.team_proxy(team)
-    with configuration.in_file(config, "store"):
+    proxy = _proxy()
+    team = proxy.configuration.read_team(config)
+    with proxy.configuration.in_file(config):
+        settings = proxy.configuration.team_proxy(team)
+    with proxy.configuration.in_file(config, "store"):
         open_store(team.store).close()
-    with configuration.in_file(config, "port"):
+    with proxy.configuration.in_file(config, "port"):
         server: ProxyServer = proxy.ProxyServer(settings)
     lines = logging.StreamHandler()
-    entrance = options.import_extra("applier.adapters.proxy.entrance", "proxy")
-    lines.setFormatter(entrance.WithoutTexts("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    lines.setFormatter(proxy.entrance.WithoutTexts("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     log = logging.getLogger("applier")
     log.addHandler(lines)
     log.setLevel(team.log_level.upper())
@@ -170,17 +176,14 @@ def token_command() -> None:
 def _with_team_store(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the option ``--config`` (a team's file) to `command`, and pass it the open store that the file names."""
 
-    @click.option(
-        "--config", metavar="FILE", type=options.EXISTING_FILE, help="The settings of the team's proxy, a TOML file."
-    )
+    @_config
     @click.pass_context
     @wraps(command)
     def run(ctx: click.Context, /, config: Path | None, **more: Any) -> Any:
-        """Open the store that the team's file names, and call `command` with it."""
         config = config or ctx.obj
         if config is None:
             raise click.UsageError("which proxy? Name its settings: --config FILE.")
-        configuration = options.import_extra("applier.adapters.proxy.configuration", "proxy")
+        configuration = _proxy().configuration
         team = configuration.read_team(config)
         with configuration.in_file(config, "store"):
             store = open_store(team.store)
@@ -196,7 +199,7 @@ def _with_team_store(command: Callable[..., Any]) -> Callable[..., Any]:
 @options.as_json
 def create(name: str, store: Store, as_json: bool) -> None:
     """Print a new token for NAME, once: the store keeps only its digest."""
-    token = _people().create_token(store, name, time.time())
+    token = _proxy().entrance.create_token(store, name, time.time())
     if as_json:
         print_json({"name": name, "token": token})
     else:
@@ -209,7 +212,7 @@ def create(name: str, store: Store, as_json: bool) -> None:
 @options.as_json
 def list_(store: Store, as_json: bool) -> None:
     """List people with a token, and revoked tokens."""
-    tokens = _people().list_tokens(store)
+    tokens = _proxy().entrance.list_tokens(store)
     if as_json:
         print_json([{"name": token.name, "created": token.created, "revoked": token.revoked} for token in tokens])
         return
@@ -222,12 +225,8 @@ def list_(store: Store, as_json: bool) -> None:
 @_with_team_store
 def revoke(name: str, store: Store) -> None:
     """Refuse the token of NAME from now on."""
-    _people().revoke_token(store, name, time.time())
+    _proxy().entrance.revoke_token(store, name, time.time())
     echo(f"{name}'s token is revoked")
-
-
-def _people() -> Any:
-    return options.import_extra("applier.adapters.proxy.entrance", "proxy")
 
 
 @click.command
@@ -274,10 +273,6 @@ def mcp_command(
         adapter.mcp_server(visible, by_thread=thread).run("stdio")
 
 
-_PAGE = "starlette"
-"""Package that a review in the browser needs."""
-
-
 @click.command
 @click.argument(
     "question",
@@ -297,25 +292,33 @@ def mod_command(question: str) -> None:
         os.chdir(Path.home())
     except (OSError, RuntimeError):  # some containers name a home that does not exist
         os.chdir(os.sep)
-    answer = mod.describe() if question == "describe" else _ANSWERS[question](_input(), project)
+    answer = mod.describe() if question == "describe" else _answer(question, _input(), project)
     sys.stdout.write(json.dumps(answer))
 
 
-def _look_up(call: Any, project: str) -> object:
-    return mod.look_up(call, lambda: options.existing_store(None), project, os.environ.get(SESSION_VARIABLE, ""))
+def _answer(question: str, call: Any, project: str) -> object:
+    """Return the answer to a plugin's `call`, its JSON. `project`: folder in which the client works."""
+    if question == "look-up":
+        return mod.look_up(call, lambda: options.existing_store(None), project, os.environ.get(SESSION_VARIABLE, ""))
+    if question == "preview":
+        with ExitStack() as stack:
+            existing = None
+            with suppress(StoreError):  # there is no store before the first compaction
+                existing = stack.enter_context(options.existing_store(None))
+            return mod.preview(call, existing, _review_command)
+    if question == "remember":
+        return _remember(call)
+    with open_store() as store:
+        if question == "ahead":
+            return mod.ahead(call, store, project)
+        if question == "compact":
+            return mod.compact(call, store, time.time, options.naming_store(), project)
+        if question == "receipt":
+            return mod.receipt_of_own(call, store, time.time(), options.naming_store())
+        return mod.shorten(call, store)
 
 
-def _with_store(answer: Callable[[Any, Store, str], object]) -> Callable[[Any, str], object]:
-    """Return a function of call and project that opens the store (or creates it) and passes it to `answer`."""
-
-    def answer_with_store(call: Any, project: str) -> object:
-        with open_store() as store:
-            return answer(call, store, project)
-
-    return answer_with_store
-
-
-def _remember(call: Any, _project: str) -> object:
+def _remember(call: Any) -> object:
     """Answer the hook that Codex calls after its own compaction. An error becomes a message: Codex goes on."""
     try:
         with open_store() as store:
@@ -324,37 +327,12 @@ def _remember(call: Any, _project: str) -> object:
         return {"systemMessage": f"compactor: {one_line(str(error))}; Codex' own summary is all there is"}
 
 
-def _preview(call: Any, _project: str) -> object:
-    with ExitStack() as stack:
-        store = None
-        with suppress(StoreError):  # there is no store before the first compaction
-            store = stack.enter_context(options.existing_store(None))
-        return mod.preview(call, store, _review_command)
-
-
 def _review_command(session: str) -> str:
     """Return the shell command that shows a plan for the Claude Code session with the id `session`, in the browser if
     the extra for that is installed. Return an empty text if the session has no log."""
     log = next((log for log in CLAUDE_CODE.logs("", os.environ) if log.stem == session), None)
-    page = " --web" if find_spec(_PAGE) else ""
+    page = " --web" if find_spec("starlette") else ""
     return f"compactor plan {shlex.quote(str(log))} --planner rules{page}" if log else ""
-
-
-_ANSWERS: Mapping[str, Callable[[Any, str], object]] = {
-    "ahead": _with_store(mod.ahead),
-    "compact": _with_store(
-        lambda call, store, project: mod.compact(call, store, time.time, options.naming_store(), project)
-    ),
-    "look-up": _look_up,
-    "preview": _preview,
-    "receipt": _with_store(
-        lambda call, store, _project: mod.receipt_of_own(call, store, time.time(), options.naming_store())
-    ),
-    "remember": _remember,
-    "shorten": _with_store(lambda call, store, _project: mod.shorten(call, store)),
-}
-"""Functions that answer a plugin, by the QUESTION in the command line; they take the plugin's JSON and the project's
-folder."""
 
 
 def _input() -> Any:
