@@ -167,8 +167,8 @@ def test_an_answer_of_ours_is_expanded_to_the_view_that_it_stands_for(data, item
     messages = read_items(items).messages
     view = apply(data.draw(plans(messages)), messages, store=tmp_path_factory.mktemp("s") / "store.db")
     ask, held = "words" if in_words else "trigger", view_record(messages, view, {}, "d1")
-    content, _, digest = reply(ask, {"input": items}, held, "1")
-    (item,) = json.loads(content)["output"]
+    answer, digest = reply(ask, {"input": items}, held, "1")
+    (item,) = json.loads(answer.body)["output"]
     if in_words:
         item = words("user", TOLD + item["content"][0]["text"])
     users = [one for one in items if one.get("role") == "user"]
@@ -428,9 +428,9 @@ REPORTS = [
 @pytest.mark.parametrize(("wire", "events", "removed"), REPORTS)
 def test_reasoning_that_the_provider_removed_behind_a_changed_prefix_is_counted_once(wire, events, removed):
     stream = "".join(f"data: {json.dumps(event)}\n\n" for event in events).encode()
-    assert read_answer(wire, stream, is_stream=True).removed_reasoning == removed
+    assert read_answer(wire, stream, is_stream=True)[1] == removed
     if len(events) == 1 and "type" not in events[0]:
-        assert read_answer(wire, json.dumps(events[0]).encode(), is_stream=False).removed_reasoning == removed
+        assert read_answer(wire, json.dumps(events[0]).encode(), is_stream=False)[1] == removed
 
 
 def test_removed_reasoning_is_in_the_metrics_and_the_log(tmp_path, caplog):

@@ -22,7 +22,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from applier.adapters.proxy.configuration import ProxySettings, RetentionTable, file_session
+from applier.adapters.proxy.configuration import FileSession, ProxySettings, RetentionTable
 from applier.adapters.proxy.conversations import IDLE_SECONDS, Conversations, PlannerAccess
 from applier.adapters.proxy.endpoints import Endpoints
 from applier.adapters.proxy.entrance import Entrance, People
@@ -95,7 +95,7 @@ class ProxyServer(AppServer):
         self.rules_for_want_of_upstream = False
         """True after a session had to plan by rules because the model of its provider cannot be asked for plans."""
         team = settings.team
-        self._session_settings = file_session(team.session) if team else load_settings(**settings.session)
+        self._session_settings = FileSession(**team.session) if team else load_settings(**settings.session)
         register_prices(self._session_settings.prices)
         preset_named(self._session_settings.preset)
         self._store = SessionStore(settings.store, _PATIENCE_SECONDS)

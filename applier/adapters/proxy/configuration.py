@@ -135,7 +135,7 @@ class ProxySettings:
         return self.team is not None and self.team.tokens
 
 
-class _FileSession(SessionSettings):
+class FileSession(SessionSettings):
     """Settings of a session in a team's file alone: no values come from the environment or a project's folder."""
 
     @classmethod
@@ -144,12 +144,6 @@ class _FileSession(SessionSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return the only source of values: the arguments."""
         return (init_settings,)
-
-
-def file_session(table: Mapping[str, Any]) -> SessionSettings:
-    """Return the settings of a session from `table` of a team's file alone, without environment and working folder.
-    Raise SettingsError if a name or value is wrong."""
-    return _FileSession(**table)
 
 
 @contextmanager
@@ -171,7 +165,7 @@ def read_team(path: Path) -> TeamSettings:
         team = TeamSettings(**table)
         _check(team, path)
     with in_file(path, "session"):
-        file_session(team.session)
+        FileSession(**team.session)
     return team
 
 
@@ -201,19 +195,13 @@ def _check(team: TeamSettings, path: Path) -> None:
 def team_proxy(team: TeamSettings, environment: Mapping[str, str] = os.environ) -> ProxySettings:
     """Return the settings of a proxy for `team`, with the providers' keys from the environment variables that its file
     names. Raise SettingsError if such a variable contains no key."""
-    table = team.upstreams
-    keys = {
-        name: _key(f"upstreams.{name}_key_variable", variable, environment)
-        for name, variable in (("anthropic", table.anthropic_key_variable), ("openai", table.openai_key_variable))
-    }
+    table, keys = team.upstreams, list[str]()
+    for name in ("anthropic_key_variable", "openai_key_variable"):
+        variable = getattr(table, name)
+        keys.append(environment.get(variable, "").strip() if variable else "")
+        if variable and not _KEY.fullmatch(keys[-1]):
+            cure = "set it in the environment that the proxy starts in"
+            raise SettingsError(f"upstreams.{name}: ${variable} holds no key: {cure}")
     anthropic, openai = (url.rstrip("/").removesuffix("/v1") for url in (table.anthropic, table.openai))
-    addresses = anthropic, openai, table.chatgpt
-    upstreams = Upstreams(*addresses, table.read_seconds, keys["anthropic"], keys["openai"], table.paths)
+    upstreams = Upstreams(anthropic, openai, table.chatgpt, table.read_seconds, keys[0], keys[1], table.paths)
     return ProxySettings(team.host, team.port, "", upstreams, team.store, team.session, team=team)
-
-
-def _key(place: str, variable: str, environment: Mapping[str, str]) -> str:
-    key = environment.get(variable, "").strip() if variable else ""
-    if variable and not _KEY.fullmatch(key):
-        raise SettingsError(f"{place}: ${variable} holds no key: set it in the environment that the proxy starts in")
-    return key

@@ -44,15 +44,6 @@ PlannerAccess = Account | ResponsesPlanner
 """Object by which the provider of a conversation can be asked for plans, with the client's credentials."""
 
 
-class AnswerKey(NamedTuple):
-    """Key of a conversation's newest answer, by which the request that continues it is recognised."""
-
-    scope: str
-    """Text that separates clients: the result of `Conversations.scope`."""
-    digest: str
-    """Digest of the newest answer in the conversation."""
-
-
 class _AnswerDigests(NamedTuple):
     """Two digests that identify an answer in a list of messages. Thinking is left out, as clients may remove it."""
 
@@ -78,8 +69,8 @@ class Conversation:
     """Digest that distinguishes the conversation from others of the same client."""
     person: str = field(default_factory=PERSON.get)
     """Name of the person whose conversation it is, if people have tokens; else empty."""
-    answer_keys: Sequence[AnswerKey] = ()
-    """Keys of the newest answer in the conversation, by which the next request is recognised."""
+    answer_keys: Sequence[tuple[str, str]] = ()
+    """Keys by which the next request is recognised: `Conversations.scope`, and digests of the newest answer."""
     used_at: float = 0.0
     """Time of the conversation's last request, by the clock of `Conversations`."""
     open_tokens: int = 0
@@ -190,7 +181,7 @@ class Conversations:
         answer, by which the next request is recognised."""
         conversation.session.mark(newest)
         conversation.used_at = self._clock()
-        conversation.answer_keys = [AnswerKey(scope, digest) for digest in newest]
+        conversation.answer_keys = [(scope, digest) for digest in newest]
         state, before = conversation.session.state, conversation.open_tokens
         conversation.open_tokens = max(_LEAST_TOKENS, state.tokens + state.reclaimed_tokens)
         self._open_tokens += conversation.open_tokens - before
@@ -272,7 +263,7 @@ class Conversations:
         ids = {answer_key: key for key, conversation in known for answer_key in conversation.answer_keys}
         newest_first = answers[::-1]
         digests = (*(answer.whole for answer in newest_first), *(answer.alone for answer in newest_first))
-        return next(filter(None, (ids.get(AnswerKey(scope, digest)) for digest in digests)), None)
+        return next(filter(None, (ids.get((scope, digest)) for digest in digests)), None)
 
     def _new_key(
         self, ids: Mapping[str, str], answers: list[_AnswerDigests], digest: str, elsewhere: Container[str]

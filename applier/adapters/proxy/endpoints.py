@@ -149,11 +149,7 @@ class Endpoints:
         prepare = partial(self.gateway.prepare, wire, destination, raw, dict(request.headers), request.url.path)
         proxied = await anyio.to_thread.run_sync(prepare, limiter=self._large if len(raw) > LARGE_BYTES else None)
         self.gateway.metrics.add("added_seconds", time.perf_counter() - started)
-        if proxied.refusal is not None:
-            raise proxied.refusal
-        if proxied.reply is not None:
-            return Response(proxied.reply.content, media_type=proxied.reply.media_type)
-        return await self._pass(request, destination, proxied.raw, proxied)
+        return proxied.reply or await self._pass(request, destination, proxied.raw, proxied)
 
     async def _charged(self, body: RawBody) -> AsyncIterator[bytes]:
         """Yield the chunks of `body`, which the proxy does not read (a batch); then charge the person for its size."""

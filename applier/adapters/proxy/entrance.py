@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 import anyio.to_thread
 from starlette.datastructures import Headers
@@ -95,14 +95,8 @@ def _digest(token: str) -> str:
     return " ".join(digits[at : at + 8] for at in range(0, len(digits), 8))
 
 
-class _SpentKey(NamedTuple):
-    """Key under which an amount is counted: who spent it, on which day, in which unit."""
-
-    day: str
-    """Date in UTC: ``2026-05-01``."""
-    person: str
-    unit: str
-    """``tokens`` or ``dollars``."""
+_SpentKey = tuple[str, str, str]
+"""Key under which an amount is counted: day in UTC (``2026-05-01``), person, and unit (``tokens`` or ``dollars``)."""
 
 
 class People:
@@ -146,7 +140,7 @@ class People:
 
     def spent(self, person: str) -> dict[str, float]:
         """Return what `person` spent today through all processes: ``{"tokens": 1200, "dollars": 0.01}``."""
-        keys = {unit: _SpentKey(self._today(), person, unit) for unit in ("tokens", "dollars")}
+        keys = {unit: (self._today(), person, unit) for unit in ("tokens", "dollars")}
         return {unit: self._spent[key] + self._spent_elsewhere[key] for unit, key in keys.items()}
 
     def spend(self, person: str, tokens: int, dollars: float) -> None:
@@ -154,15 +148,15 @@ class People:
         day = self._today()
         with self._lock:
             for unit, amount in (("tokens", tokens), ("dollars", dollars)):
-                self._spent[_SpentKey(day, person, unit)] += amount  # type: ignore[assignment]
-            record = {unit: self._spent[_SpentKey(day, person, unit)] for unit in ("tokens", "dollars")}
+                self._spent[day, person, unit] += amount  # type: ignore[assignment]
+            record = {unit: self._spent[day, person, unit] for unit in ("tokens", "dollars")}
             if not 0 <= self._now() - self._failed_at < _PAUSE_SECONDS:
                 self._try(lambda store: store.set_state(f"{_SPENT}{day}:{person}:{self._process}", record))
 
     def close(self) -> None:
         """Write today's amounts once more, as the store may have failed when they were spent."""
         self._failed_at = 0.0
-        for day, person in {(key.day, key.person) for key in self._spent}:
+        for day, person in {(day, person) for day, person, _ in self._spent}:
             if day == self._today():
                 self.spend(person, 0, 0.0)
 
@@ -191,7 +185,7 @@ class People:
         for key, record in records.items():
             _, _, person, process = key.split(":")
             for unit in ("tokens", "dollars") if process != self._process else ():
-                elsewhere[_SpentKey(day, person, unit)] += record[unit]
+                elsewhere[day, person, unit] += record[unit]
         self._digests = {token.name: token.digest for token in tokens if token.revoked is None}
         self._spent_elsewhere = elsewhere
         if day != self._day:

@@ -18,12 +18,13 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
+from starlette.responses import Response
+
 from applier.adapters.proxy.conversations import CREDENTIALS, Conversation, Conversations, PlannerAccess, short_digest
 from applier.adapters.proxy.entrance import People
 from applier.adapters.proxy.metrics import PERSON, Metrics
 from applier.adapters.proxy.responses_api import (
     CompactionAsk,
-    Reply,
     ResponsesPlanner,
     compaction_ask,
     record_in,
@@ -75,10 +76,8 @@ class ProxiedRequest:
     """Request's body as data; empty if it was not read."""
     messages: list[Any] = field(default_factory=list)
     """The conversation as the client sent it, as Anthropic messages."""
-    reply: Reply | None = None
+    reply: Response | None = None
     """Answer of the proxy in place of the provider's, to a request for a compaction."""
-    refusal: RefusedError | None = None
-    """Error that the proxy answers in place of the provider."""
 
     @property
     def planner_access(self) -> PlannerAccess | None:
@@ -134,31 +133,37 @@ class Gateway:
     ) -> ProxiedRequest:
         """Compact the messages of a request to `path` of the API `wire`, with the body `raw`, and return it to be sent.
 
-        Instead it may contain an answer or an error of the proxy. It is unchanged if its session has nothing to
-        compact, if it belongs to no conversation yet, and after a failure of the proxy.
+        Instead it may contain an answer of the proxy. It is unchanged if its session has nothing to compact, if it
+        belongs to no conversation yet, and after a failure of the proxy. Raise RefusedError if it continues a thread.
         """
         proxied = ProxiedRequest(wire, destination, path, headers, raw)
         with self._errors_logged():
             body = parse(raw)
             if body is not None:
-                session_body, proxied = self._read(replace(proxied, body=body))
-                if proxied.refusal is None and (prepared := self._prepared(proxied, session_body)):
+                proxied = replace(proxied, body=body)
+                if wire is MESSAGES and body.get("thread"):
+                    proxied = self._without_thread(proxied)
+                session_body, proxied = self._with_view(proxied) if wire is RESPONSES else (proxied.body, proxied)
+                if prepared := self._prepared(proxied, session_body):
                     return prepared
-            self.metrics.add("requests", kind="passed" if proxied.refusal is None else "sent_back")
+            self.metrics.add("requests", kind="passed")
         return proxied
 
-    def _read(self, proxied: ProxiedRequest) -> tuple[dict[str, Any], ProxiedRequest]:
-        """Return two forms of the request's body: one for the session, and in `proxied` the one for the provider. They
-        differ only for the Responses API (see `_with_view`)."""
-        if proxied.wire is RESPONSES:
-            return self._with_view(proxied)
-        if proxied.wire is MESSAGES and proxied.body.get("thread"):
-            proxied = _without_thread(proxied)
-        return proxied.body, proxied
+    def _without_thread(self, proxied: ProxiedRequest) -> ProxiedRequest:
+        """Return a request of the Messages API without its field ``thread``, which asks the provider to store the
+        conversation, because a stored one cannot be compacted. A request that continues a stored thread gets the API's
+        error for an unknown thread, so that the client sends the whole conversation again."""
+        if field_of(proxied.body["thread"], "type") == "continue":
+            self.metrics.add("requests", kind="sent_back")
+            problem = "the proxy stores no thread: send the whole conversation again"
+            raise RefusedError(404, "not_found_error", problem, code="thread_not_found")
+        body = {key: value for key, value in proxied.body.items() if key != "thread"}
+        return replace(proxied, body=body, raw=write(body))
 
     def _with_view(self, proxied: ProxiedRequest) -> tuple[dict[str, Any], ProxiedRequest]:
-        """Return both forms of the body for the Responses API. In both the compacted messages replace the proxy's
-        earlier compaction, because the provider cannot read it; the session's form also contains its record."""
+        """Return a request of the Responses API with two forms of its body, for the session and in `proxied` for the
+        provider. In both the compacted messages replace the proxy's earlier compaction, because the provider cannot
+        read it; the session's form also contains its record."""
         body, scope = proxied.body, short_digest(self.conversations.scope(proxied.body, proxied.headers))
         session_body = with_view(
             body, lambda digest: self._store.use(lambda store: store.get_state(_record_name(scope, digest)))
@@ -211,9 +216,9 @@ class Gateway:
         if compaction is None or (compaction.messages == messages and not compaction.is_repeated):
             return None
         record = view_record(messages, compaction.messages, record_in(body), conversation.digest)
-        answer = reply(ask, body, record, short_digest(session.session_id + write(record).decode()))
+        answer, digest = reply(ask, body, record, short_digest(session.session_id + write(record).decode()))
         if ask == "words":
-            name = _record_name(short_digest(self.conversations.scope(body, proxied.headers)), answer.words_digest)
+            name = _record_name(short_digest(self.conversations.scope(body, proxied.headers)), digest)
             stored = {**record, "history": session.state.history_key}  # named so that it is deleted with the history
             self._store.use(lambda store: store.set_state(name, stored))
         self.metrics.add("requests", kind="answered")
@@ -248,25 +253,21 @@ class Gateway:
         """Report the provider's `answer` (a stream of events if `is_stream`) to the session, and count its tokens."""
         conversation = proxied.conversation
         with self._errors_logged("the answer was not counted"):
-            read = read_answer(proxied.wire, answer, is_stream=is_stream)
-            for part in read.parts:
+            parts, removed = read_answer(proxied.wire, answer, is_stream=is_stream)
+            for part in parts:
                 with self._errors_logged("the session did not learn from the answer"):
                     if conversation is not None:
                         conversation.session.observe(part)
             # estimate: a stream has about one event for each token
             estimate = answer.count(b"data:") if is_stream else len(answer) // _BYTES_PER_TOKEN
-            self._count(proxied, read.parts, estimate)
+            self._count(proxied, parts, estimate)
             if conversation is not None:
-                self._count_removed(conversation, read.removed_reasoning)
+                self.metrics.add("removed_reasoning", removed)
+                if removed:
+                    text = "%s: the provider removed %d reasoning items behind a changed prefix"
+                    _logger.info(text, conversation.session.session_id, removed)
                 self.metrics.add("saved_tokens", conversation.session.state.reclaimed_tokens)
                 self._count_planning(conversation)
-
-    def _count_removed(self, conversation: Conversation, removed: int) -> None:
-        """Count and log the reasoning items that the provider hid from the model because earlier messages changed."""
-        self.metrics.add("removed_reasoning", removed)
-        if removed:
-            session_id = conversation.session.session_id
-            _logger.info("%s: the provider removed %d reasoning items behind a changed prefix", session_id, removed)
 
     def _count(self, proxied: ProxiedRequest, parts: Sequence[Mapping[str, Any]], estimated_tokens: int) -> None:
         """Count the tokens that the provider reports in the `parts` of an answer, and charge them. If it reports none,
@@ -317,6 +318,8 @@ class Gateway:
         with its `effect`."""
         try:
             yield
+        except RefusedError:
+            raise
         except Exception as error:  # noqa: BLE001
             self.metrics.add("requests", 1 if effect == _AS_IT_CAME else 0, kind="failed")
             place = traceback.extract_tb(error.__traceback__)[-1]
@@ -333,17 +336,6 @@ class Gateway:
             self.waits.append(seconds)
             self.metrics.seconds("compaction_seconds", seconds)
             _logger.info("%s: compacted; the request waited %.2f s", conversation.session.session_id, seconds)
-
-
-def _without_thread(proxied: ProxiedRequest) -> ProxiedRequest:
-    """Return a request of the Messages API without its field ``thread``, which asks the provider to store the
-    conversation, because a stored one cannot be compacted. A request that continues a stored thread gets the API's
-    error for an unknown thread, so that the client sends the whole conversation again."""
-    if field_of(proxied.body["thread"], "type") == "continue":
-        problem = "the proxy stores no thread: send the whole conversation again"
-        return replace(proxied, refusal=RefusedError(404, "not_found_error", problem, code="thread_not_found"))
-    body = {key: value for key, value in proxied.body.items() if key != "thread"}
-    return replace(proxied, body=body, raw=write(body))
 
 
 def _record_name(scope: str, words_digest: str) -> str:

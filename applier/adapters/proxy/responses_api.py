@@ -18,11 +18,11 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import httpx
+from starlette.responses import Response
 
 from applier.adapters.proxy.wires import MAX_DECODED_BYTES, MAX_READ_BYTES, RESPONSES, parse
 from applier.adapters.transcripts.openai_chat import REMAINDER
@@ -143,11 +143,6 @@ def _digest(text: str) -> str:
     return sha256(text.strip().encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _packed(record: Data) -> str:
-    """Return `record` compressed, as the content of a compaction item."""
-    return _CONTENT_START + base64.b64encode(zlib.compress(to_json(record).encode(), 6)).decode()
-
-
 def _unpacked(text: str) -> Data | None:
     """Return the record in the content of a proxy's compaction item; None if it is damaged or too large."""
     try:
@@ -159,24 +154,21 @@ def _unpacked(text: str) -> Data | None:
     return record if is_whole else None
 
 
-class Reply(NamedTuple):
-    """Answer of the proxy to a request for a compaction, in place of the provider's answer."""
-
-    content: bytes
-    media_type: str
-    words_digest: str
-    """If the answer is a text: digest of that text, under which the record of the compaction is stored."""
-
-
-def reply(ask: CompactionAsk, body: Data, record: Data, number: str) -> Reply:
+def reply(ask: CompactionAsk, body: Data, record: Data, number: str) -> tuple[Response, str]:
     """Return the answer to the request `body`, which asks for a compaction in the way `ask`: a text if it asked in
     words, else an item with the compacted messages; with the items that must not change if it asked for a whole window.
-    `record`: what the compaction left, for later requests. `number`: makes the ids in the answer unique."""
+    Also return the digest of the text, under which the record of the compaction is to be stored.
+
+    `record`: what the compaction left, for later requests. `number`: makes the ids in the answer unique.
+    """
     text = view_text(record["messages"]) if ask == "words" else ""
-    item: Data = {"type": _ITEM, "id": f"cmp_{number}", "encrypted_content": _packed(record)}
     if ask == "words":
         part = {"type": "output_text", "text": text, "annotations": []}
-        item = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed", "content": [part]}
+        message = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed"}
+        item: Data = {**message, "content": [part]}
+    else:  # compressed
+        packed = base64.b64encode(zlib.compress(to_json(record).encode(), 6)).decode()
+        item = {"type": _ITEM, "id": f"cmp_{number}", "encrypted_content": _CONTENT_START + packed}
     fixed = [fixed.item for fixed in read_items(body["input"]).fixed] if ask == "window" else []
     answer = {
         "id": f"resp_{number}",
@@ -188,9 +180,9 @@ def reply(ask: CompactionAsk, body: Data, record: Data, number: str) -> Reply:
         "usage": _NO_USAGE,
     }
     if ask == "window" or not body.get("stream"):
-        return Reply(json.dumps(answer).encode(), "application/json", _digest(text))
+        return Response(json.dumps(answer), media_type="application/json"), _digest(text)
     lines = (f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in _events(answer, item, text))
-    return Reply("".join(lines).encode(), "text/event-stream", _digest(text))
+    return Response("".join(lines), media_type="text/event-stream"), _digest(text)
 
 
 _NO_USAGE = {
@@ -228,25 +220,9 @@ _WORK_FIELDS = ("tools", "tool_choice", "parallel_tool_calls", "include", "promp
 the provider caches a prompt together with them."""
 
 
-@dataclass(frozen=True)
-class LatestRequest:
-    """Newest request of the agent in a conversation. Questions to the provider reuse its address, headers and body."""
-
-    url: str
-    headers: Mapping[str, str] = field(repr=False)
-    body: Mapping[str, Any] = field(repr=False)
-    """Body with the conversation as the provider would get it without a compaction."""
-
-    def asking(self, question: RelayedQuestion) -> dict[str, Any]:
-        """Return the body of a request with the planner's `question`: as the next message of the conversation if
-        ``question.via`` is ``fork`` (the provider has the conversation cached then), else without the conversation."""
-        message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": question.prompt}]}
-        body = {**self.body, "stream": True, "store": False}
-        body.pop("max_output_tokens", None)  # the agent's limit may be too small for a plan
-        if question.via == "fork":
-            return {**body, "input": [*self.body["input"], message]}
-        alone = {key: value for key, value in body.items() if key not in _WORK_FIELDS}
-        return {**alone, "model": question.model, "instructions": question.system, "input": [message]}
+_AgentRequest = tuple[str, Mapping[str, str], Mapping[str, Any]]
+"""URL, headers and body of the agent's newest request, which questions to the provider reuse. The body has the
+conversation as the provider would get it without a compaction."""
 
 
 class ResponsesPlanner:
@@ -258,7 +234,7 @@ class ResponsesPlanner:
     def __init__(self, model: str = "") -> None:
         """Ask `model`; if it is empty, the conversation's own model."""
         self.model = model
-        self._request: LatestRequest | None = None
+        self._request: _AgentRequest | None = None
         self._cached_at: float | None = None
         """Time at which the provider last received the client's own list; None if the last list was another one, so
         that the provider has not cached the client's."""
@@ -266,12 +242,12 @@ class ResponsesPlanner:
     @property
     def name(self) -> str:
         """Name of the model that plans."""
-        return self.model or (str(self._request.body.get("model")) if self._request else "")
+        return self.model or (str(self._request[2].get("model")) if self._request else "")
 
     def use_request(self, url: str, headers: Mapping[str, str], body: Mapping[str, Any]) -> None:
         """Store the agent's newest request, from which questions to the provider are made."""
         repeated = {name: value for name, value in headers.items() if not name.startswith(_REQUEST_HEADERS)}
-        self._request = LatestRequest(url, repeated, body)
+        self._request = url, repeated, body
 
     def note_sent(self, *, is_unchanged: bool) -> None:
         """Note that the agent's newest request is sent now. `is_unchanged`: True if it has the client's own list, which
@@ -283,7 +259,7 @@ class ResponsesPlanner:
         agent_request, deadline = self._request, time.monotonic() + request.settings.timeout_seconds
         if agent_request is None:
             raise PlannerUnavailable("planner model: no request of this conversation has come yet")
-        model, answers = str(agent_request.body.get("model") or ""), dict[str, RelayedAnswer]()
+        model, answers = str(agent_request[2].get("model") or ""), dict[str, RelayedAnswer]()
         is_cached = self._cached_at is not None and is_warm(time.monotonic() - self._cached_at)
         fork_tokens = request.analysis.tokens if is_cached and self.model in ("", model) else 0
         planner = RelayedPlanner(answers, self.model or model, model, fork_tokens)
@@ -297,16 +273,30 @@ class ResponsesPlanner:
                 answers |= {question.id: answer for question, answer in zip(questions, new, strict=True)}
 
 
-def _answer(base: LatestRequest, question: RelayedQuestion, deadline: float) -> RelayedAnswer:
-    """Send `question` to the provider in a request made from `base`, and return the answer. A failure, or a `deadline`
+def _question_body(body: Mapping[str, Any], question: RelayedQuestion) -> dict[str, Any]:
+    """Return the body of a request with the planner's `question`, made from the `body` of the agent's: as the next
+    message of the conversation if ``question.via`` is ``fork`` (the provider has the conversation cached then), else
+    without the conversation."""
+    message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": question.prompt}]}
+    asking = {**body, "stream": True, "store": False}
+    asking.pop("max_output_tokens", None)  # the agent's limit may be too small for a plan
+    if question.via == "fork":
+        return {**asking, "input": [*body["input"], message]}
+    alone = {key: value for key, value in asking.items() if key not in _WORK_FIELDS}
+    return {**alone, "model": question.model, "instructions": question.system, "input": [message]}
+
+
+def _answer(request: _AgentRequest, question: RelayedQuestion, deadline: float) -> RelayedAnswer:
+    """Send `question` to the provider in a request like the agent's, and return the answer. A failure, or a `deadline`
     (by the monotonic clock) that has passed, is returned as an answer with ``failure``."""
+    url, headers, body = request
     seconds_left = deadline - time.monotonic()
     if seconds_left <= 0:
         return RelayedAnswer(failure=_LATE)
     try:
         with (
             httpx.Client(timeout=seconds_left) as client,
-            client.stream("POST", base.url, headers=base.headers, json=base.asking(question)) as answer,
+            client.stream("POST", url, headers=headers, json=_question_body(body, question)) as answer,
         ):
             if not answer.is_success:
                 return RelayedAnswer(failure=f"the provider answered {answer.status_code}")

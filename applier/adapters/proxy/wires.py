@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import zstandard
@@ -181,17 +180,14 @@ class _Chat:
     """Reader and writer of bodies of OpenAI's chat completions; system messages at the start stay unchanged."""
 
     def messages(self, body: Body) -> list[Any] | None:
-        """Return the conversation as Anthropic messages, without the system messages at its start."""
         messages = body.get("messages")
         return from_openai(messages[leading_system(messages) :]) if isinstance(messages, list) else None
 
     def with_messages(self, body: Body, messages: Sequence[Any]) -> Body:
-        """Return `body` with `messages` after the system messages at its start."""
         old = body["messages"]
         return {**body, "messages": [*old[: leading_system(old)], *to_openai(messages)]}
 
     def request(self, body: Body) -> dict[str, Any]:
-        """Return model, system prompt, tools and limits of the request, as arguments of `Session.set_request`."""
         instructions = [str(message.get("content")) for message in body["messages"][: leading_system(body["messages"])]]
         fields = fields_of_body({**body, "max_tokens": body.get("max_completion_tokens") or body.get("max_tokens")})
         return {**fields, "system": "\n".join(instructions) or None, "thinking": None}
@@ -224,11 +220,9 @@ class _Responses:
         return self.read(body).messages if isinstance(body.get("input"), list) and not is_stored else None
 
     def with_messages(self, body: Body, messages: Sequence[Any]) -> Body:
-        """Return `body` with `messages` in place of its conversation, as items."""
         return {**body, "input": to_items(self.read(body), messages)}
 
     def request(self, body: Body) -> dict[str, Any]:
-        """Return model, system prompt, tools and limits of the request, as arguments of `Session.set_request`."""
         fixed = [fixed.item for fixed in self.read(body).fixed]
         groups = [body.get("tools") or (), *(item.get("tools") or () for item in fixed)]
         tools = [tool for group in groups for tool in group if isinstance(tool, dict)]
@@ -263,22 +257,16 @@ Wire = _Messages | _Chat | _Responses
 MESSAGES, CHAT, RESPONSES = _Messages(), _Chat(), _Responses()
 
 
-@dataclass(frozen=True)
-class ReadAnswer:
-    """Facts that the provider reports in an answer: token counts, reason to stop, removed reasoning."""
+def read_answer(wire: Wire, answer: bytes, *, is_stream: bool) -> tuple[Sequence[Mapping[str, Any]], int]:
+    """Return the parts of `answer` for `Session.observe`, in order, each with ``usage`` or ``stop_reason``; and the
+    number of reasoning items that the provider did not show to the model, because messages before were changed.
 
-    parts: Sequence[Mapping[str, Any]] = ()
-    """Parts of the answer for `Session.observe`, in order; each has ``usage`` or ``stop_reason``."""
-    removed_reasoning: int = 0
-    """Number of reasoning items that the provider did not show to the model, because messages before were changed."""
-
-
-def read_answer(wire: Wire, answer: bytes, *, is_stream: bool) -> ReadAnswer:
-    """Read token counts, reason to stop and removed reasoning from `answer`, a JSON object, or a stream of events if
-    `is_stream`. Damaged events are left out; an answer larger than MAX_READ_BYTES is not read."""
+    `answer` is a JSON object, or a stream of events if `is_stream`. Damaged events are left out; an answer larger than
+    MAX_READ_BYTES is not read.
+    """
     events = list(_events(answer, is_stream=is_stream)) if len(answer) <= MAX_READ_BYTES else []
     parts = [part for event in events if (part := wire.observed(event)) is not None]
-    return ReadAnswer(parts, max(map(_removed_reasoning, events), default=0))  # not the sum: events repeat it
+    return parts, max(map(_removed_reasoning, events), default=0)  # not the sum: events repeat it
 
 
 def _events(answer: bytes, *, is_stream: bool) -> Iterator[Body]:

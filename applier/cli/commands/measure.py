@@ -391,5 +391,5 @@ def _exam_data(view: ExamView) -> dict[str, object]:
 
 def _scores(mean: ExamMean) -> dict[str, Any]:
     numbers = {"exams": mean.exams, "size": f"{mean.size:.3f}", "score": mean.score}
-    kinds = {kind: mean.by_kind.get(kind) for kind in QUESTION_KINDS}
+    kinds: dict[str, Any] = {kind: mean.by_kind.get(kind) for kind in QUESTION_KINDS}
     return {"method": mean.method, "target": mean.ratio, **numbers, **kinds}
