@@ -59,11 +59,8 @@ class PlanReview:
             return ""
         if preview.first_changed_message is None:
             return "Nothing changes; the prompt cache stays as it is."
-        calls, switch, freed_tokens = (
-            preview.payback_calls or 0.0,
-            preview.dollars,
-            preview.tokens_before - preview.tokens_after,
-        )
+        calls, switch = preview.payback_calls or 0.0, preview.dollars
+        freed_tokens = preview.tokens_before - preview.tokens_after
         payback = "never pays back in cache terms" if math.isinf(calls) else f"pays back after {calls:.1f} calls"
         written = f"{max(0, preview.invalidated_tokens - freed_tokens):,} tokens are written to the cache once"
         saved = f"each later call reads {freed_tokens:,} fewer"
@@ -90,7 +87,7 @@ def reviewed(
         findings = tuple(finding for finding in changed.findings if finding.code not in BRIEF_FINDINGS)
         changed = changed.model_copy(update={"brief": brief, "findings": findings})
     shown = preview(changed, messages)
-    return review_plan(shown.plan, shown)
+    return PlanReview(shown.plan, plan_notes(shown.plan), shown)
 
 
 def _edited(plan: CompactionPlan, edits: Sequence[Edit]) -> CompactionPlan:
@@ -106,8 +103,3 @@ def _edited(plan: CompactionPlan, edits: Sequence[Edit]) -> CompactionPlan:
         for turn_id in (f"t{number}" for number in range(edit.first, edit.last + 1)):
             decisions[turn_id] = decisions[turn_id].model_copy(update=change)
     return plan.model_copy(update={"turns": tuple(decisions.values())}) if edits else plan
-
-
-def review_plan(plan: CompactionPlan, preview: Preview | None = None) -> PlanReview:
-    """Return the review of a plan as it is; `preview` is None if its messages are not known."""
-    return PlanReview(plan, plan_notes(plan), preview)

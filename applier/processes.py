@@ -117,20 +117,18 @@ def _pool(workers: int, loads: str) -> Iterator[futures.ProcessPoolExecutor]:
 
 
 def _set_environment(environment: Mapping[str, str]) -> None:
-    """Replace all environment variables of this process by those of `environment`."""
     os.environ.clear()
     os.environ.update(environment)
 
 
 def _prepare_worker(environment: Mapping[str, str]) -> None:
     """Prepare a new worker process: set its environment, and let Ctrl-C or its parent's end stop it silently."""
+
+    def end_with_parent() -> None:
+        if parent := multiprocessing.parent_process():
+            parent.join()
+            os._exit(1)
+
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     _set_environment(environment)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """Wait for the end of the parent process, then end this one."""
-    if parent := multiprocessing.parent_process():
-        parent.join()
-        os._exit(1)
+    threading.Thread(target=end_with_parent, daemon=True).start()

@@ -79,17 +79,15 @@ class _VisibleText:
         """Return True if the agent sees `text` literally, or for each sentence of it one with most of its words."""
         if one_line(text) in self._text:
             return True
-        words = [found for found in map(_words, _SENTENCE_END.split(text)) if len(found) >= LEAST_WORDS]
-        return bool(words) and all(map(self._has_paraphrase, words))
-
-    def _has_paraphrase(self, words: Collection[str]) -> bool:
-        """Return True if one sentence that the agent sees contains most of `words`, which are those of a sentence."""
-        counts = Counter(chain.from_iterable(self._sentences.get(word, ()) for word in words))
-        return max(counts.values(), default=0) >= PARAPHRASE_SHARE * len(words)
+        sentences = [words for words in map(_words, _SENTENCE_END.split(text)) if len(words) >= LEAST_WORDS]
+        for words in sentences:
+            counts = Counter(chain.from_iterable(self._sentences.get(word, ()) for word in words))
+            if max(counts.values(), default=0) < PARAPHRASE_SHARE * len(words):
+                return False
+        return bool(sentences)
 
 
 def _words(text: str) -> set[str]:
-    """Return the words of `text` with three letters or more, in lower case."""
     return {word.casefold() for word in _WORD.findall(text)}
 
 
@@ -184,8 +182,14 @@ class _ItemReport:
         extracted facts, from which decisions are added. `stated_failures`: ids of turns with a failure that the brief
         (the page of memory at the top of the list) states."""
         sight, items = _VisibleText(sent, before.evidence), [*_important_items(before, facts)]
-        lost = [item for item in items if not _is_visible(item, sight, stated_failures)]
-        return cls(before.history, items, lost, before.secrets)
+
+        def is_visible(item: _Item) -> bool:
+            if item.kind == "name":
+                return any(map(sight.names.holds, item.forms))
+            is_stated = item.kind == "failure" and item.turn_id in stated_failures
+            return is_stated or any(map(sight.covers, item.forms))
+
+        return cls(before.history, items, [item for item in items if not is_visible(item)], before.secrets)
 
 
 def _report_of(shown: Preview) -> _ItemReport:
@@ -213,13 +217,6 @@ def _receipt_text(verdict: str, report: _ItemReport, command: str) -> str:
 def _printable(lines: Iterable[str]) -> str:
     """Return `lines` as one text, with a dot for each character that could control a terminal."""
     return "\n".join("".join(character if character.isprintable() else "·" for character in line) for line in lines)
-
-
-def _is_visible(item: _Item, sight: _VisibleText, stated_failures: Collection[str]) -> bool:
-    """Return True if the agent still sees `item`, literally or paraphrased, or as a failure that the brief states."""
-    if item.kind == "name":
-        return any(map(sight.names.holds, item.forms))
-    return (item.kind == "failure" and item.turn_id in stated_failures) or any(map(sight.covers, item.forms))
 
 
 def _item_lines(report: _ItemReport, start: str) -> Iterator[str]:
@@ -252,21 +249,15 @@ def _joined(names: Sequence[str]) -> str:
     return line
 
 
-def _important_items(analysis: Analysis, facts: Sequence[ExtractedFact] = ()) -> Iterator[_Item]:
+def _important_items(analysis: Analysis, facts: Sequence[ExtractedFact]) -> Iterator[_Item]:
     """Yield everything in a conversation that its agent may need: the most important kind first, and within a kind the
     newest first."""
     evidence = analysis.evidence
-    yield from reversed([*_demands(evidence)])
+    demands = {text: turn_id for turn_id, turn in evidence.turns.items() for text in demands_in(turn)}
+    yield from reversed([_item(evidence, "demand", turn_id, text) for text, turn_id in demands.items()])
     yield from reversed([*_failures(evidence)])
     yield from reversed({item.text: item for item in _decisions(evidence, facts)}.values())
     yield from _names(analysis)
-
-
-def _demands(evidence: Evidence) -> Iterator[_Item]:
-    """Yield the user's demands as items, each once."""
-    demands = {text: turn_id for turn_id, turn in evidence.turns.items() for text in demands_in(turn)}
-    for text, turn_id in demands.items():
-        yield _item(evidence, "demand", turn_id, text)
 
 
 def _failures(evidence: Evidence) -> Iterator[_Item]:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any
 
 from applier.store.opening import open_store, store_exists
 from applier.store.store import Store
@@ -172,7 +172,8 @@ def preview(plan: CompactionPlan, messages: Sequence[object] | None = None, *, s
 
 def laid_out(plan: CompactionPlan, messages: Sequence[object]) -> Layout:
     """Return the list that `plan` makes of `messages`, with its parts: kept messages, and texts in place of others."""
-    return _checked_plan(plan, messages).layout
+    _, _, layout, _ = _checked_plan(plan, messages)
+    return layout
 
 
 def _view(layout: Layout, history: History, later: Sequence[object]) -> list[Any]:
@@ -182,21 +183,14 @@ def _view(layout: Layout, history: History, later: Sequence[object]) -> list[Any
     return joined_messages(layout.messages, later)
 
 
-class _GuardedPlan(NamedTuple):
-    """Plan that the guards have checked, with all that is needed to apply it."""
+def _checked_plan(
+    plan: CompactionPlan, messages: Sequence[object] | None, store: Any = None
+) -> tuple[CompactionPlan, Analysis, Layout, Sequence[object]]:
+    """Check `plan` by the guards. Return it, the facts read from its messages, its layout, and the later messages.
 
-    plan: CompactionPlan
-    analysis: Analysis
-    """Facts read from the messages that the plan was made for."""
-    layout: Layout
-    later: Sequence[object]
-    """Messages after those that the plan was made for."""
-
-
-def _checked_plan(plan: CompactionPlan, messages: Sequence[object] | None, store: Any = None) -> _GuardedPlan:
-    """Check `plan` by the guards, and return it with the data for applying it. The guards are skipped if they have
-    checked this plan for the same history. If `messages` begin with a compacted part, their originals in `store`
-    replace them."""
+    The guards are skipped if they have checked this plan for the same history. If `messages` begin with a compacted
+    part, their originals in `store` replace them.
+    """
     if not isinstance(plan, CompactionPlan):
         cure = "pass the plan first: apply(plan, messages); a saved one is read by CompactionPlan.from_json"
         raise ApplyError(f"plan: expected a CompactionPlan, found {type(plan).__name__}: {cure}")
@@ -211,7 +205,7 @@ def _checked_plan(plan: CompactionPlan, messages: Sequence[object] | None, store
     if plan.bound is None or plan.bound.analysis is not analysis:
         plan = check_plan(plan, analysis)
     assert plan.bound is not None
-    return _GuardedPlan(plan, analysis, plan.bound.layout, later)
+    return plan, analysis, plan.bound.layout, later
 
 
 def _split_planned(plan: CompactionPlan, messages: Sequence[object] | None) -> tuple[Analysis, Sequence[object]]:
@@ -236,20 +230,18 @@ def _split_planned(plan: CompactionPlan, messages: Sequence[object] | None) -> t
 
 
 def view_text(view: Sequence[Message]) -> str:
-    """Return a list of messages as plain text, for a program that accepts nothing else."""
-    return "\n\n".join(filter(None, map(_message_text, view)))
-
-
-def _message_text(message: Message) -> str:
-    """Return a message as plain text below its role; empty if it has no text."""
-    texts = []
-    for block in blocks(message):
-        if block["type"] == "tool_use":
-            texts.append(f"[{block.get('name')} {to_json(block.get('input'))}]")
-        else:
-            texts.append(readable_text(block.get("content") if block["type"] == "tool_result" else block))
-    text = "\n".join(filter(None, texts))
-    return f"[{message['role']}]\n{text}" if text else ""
+    """Return a list of messages as plain text below their roles, for a program that accepts nothing else."""
+    parts = []
+    for message in view:
+        texts = []
+        for block in blocks(message):
+            if block["type"] == "tool_use":
+                texts.append(f"[{block.get('name')} {to_json(block.get('input'))}]")
+            else:
+                texts.append(readable_text(block.get("content") if block["type"] == "tool_result" else block))
+        if any(texts):
+            parts.append("\n".join([f"[{message['role']}]", *filter(None, texts)]))
+    return "\n\n".join(parts)
 
 
 MOST_ALIKE = 8
@@ -303,17 +295,10 @@ def remember_view(
         if view[at - start + head] is not history.originals[at]
     }
     name, digest = _views_name(owner, joined[: note + 1]), _digest(joined)
-    new_record = {
-        "history": key,
-        "plan": plan_id,
-        "head": len(joined),
-        "digest": digest,
-        "start": start,
-        "edited": edited,
-    }
+    place = {"head": len(joined), "digest": digest, "start": start, "edited": edited}
+    new_record = {"history": key, "plan": plan_id, **place}
 
     def with_new(records: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
-        """Return the stored records, with the new one in place of an old one for the same list."""
         others = [record for record in records or [] if record["digest"] != digest]
         return [*others, new_record][-MOST_ALIKE:]
 
@@ -328,17 +313,10 @@ def originals_behind(store: Store, messages: Sequence[object], owner: str = "") 
     note = first_note(joined)
     if note is None:
         return None
-    for row in reversed(store.get_state(_views_name(owner, joined[: note + 1])) or []):
-        if _digest(joined[: row["head"]]) == row["digest"]:
-            return _originals_of(store, messages, plain, row)
-    return None
-
-
-def _originals_of(
-    store: Store, messages: Sequence[object], plain: Sequence[Message], row: Mapping[str, Any]
-) -> Earlier:
-    """Return the original messages of a list, whose compacted beginning is described by the stored record `row`.
-    `plain`: the same messages as dicts."""
+    records = reversed(store.get_state(_views_name(owner, joined[: note + 1])) or [])
+    row = next((record for record in records if _digest(joined[: record["head"]]) == record["digest"]), None)
+    if row is None:
+        return None
     # the recorded head counts neighbours of one role as one message
     role_changes = [at for at in range(1, len(plain)) if plain[at]["role"] != plain[at - 1]["role"]]
     head = [*role_changes, len(plain)][row["head"] - 1]
@@ -373,5 +351,4 @@ def _views_name(owner: str, opening: Sequence[Message]) -> str:
 
 
 def _digest(messages: Sequence[Message]) -> str:
-    """Return one digest for all `messages`."""
     return hashlib.sha256("".join(map(message_digest, messages)).encode()).hexdigest()

@@ -204,27 +204,25 @@ def payback_of(before: Sequence[Message], result: Sequence[Message]) -> float | 
 
 def evaluation_means(rows: Sequence[EvaluationRow]) -> list[EvaluationMean]:
     """Return the mean results of each method at each target size, in order of first appearance."""
-    groups: dict[tuple[str, float], list[EvaluationRow]] = {}
-    for row in rows:
-        groups.setdefault((row.method, row.ratio), []).append(row)
-    return [_mean_of(method, ratio, group) for (method, ratio), group in groups.items()]
-
-
-def _mean_of(method: str, ratio: float, rows: Sequence[EvaluationRow]) -> EvaluationMean:
-    payback = [row.payback_calls for row in rows if row.payback_calls is not None]
-    return EvaluationMean(
-        method=method,
-        ratio=ratio,
-        cuts=len(rows),
-        size=fmean(row.size for row in rows),
-        largest=max(row.size for row in rows),
-        plain=fmean(row.recall.plain for row in rows),
-        in_context=fmean(row.recall.in_context for row in rows),
-        failures_kept=fmean(row.survival.failures_kept for row in rows),
-        demands_kept=fmean(row.survival.demands_kept for row in rows),
-        violations=sum(row.violations for row in rows),
-        payback_calls=fmean(payback) if payback else None,
-    )
+    means = []
+    for method, ratio in dict.fromkeys((row.method, row.ratio) for row in rows):
+        group = [row for row in rows if (row.method, row.ratio) == (method, ratio)]
+        payback = [row.payback_calls for row in group if row.payback_calls is not None]
+        mean = EvaluationMean(
+            method=method,
+            ratio=ratio,
+            cuts=len(group),
+            size=fmean(row.size for row in group),
+            largest=max(row.size for row in group),
+            plain=fmean(row.recall.plain for row in group),
+            in_context=fmean(row.recall.in_context for row in group),
+            failures_kept=fmean(row.survival.failures_kept for row in group),
+            demands_kept=fmean(row.survival.demands_kept for row in group),
+            violations=sum(row.violations for row in group),
+            payback_calls=fmean(payback) if payback else None,
+        )
+        means.append(mean)
+    return means
 
 
 # Exams.
@@ -381,18 +379,15 @@ def exam_view(sample: ExamSample, method: str, ratio: float, text: str) -> ExamV
 def exam_means(scored: Sequence[tuple[ExamView, Mapping[int, float]]]) -> list[ExamMean]:
     """Return the mean scores of each method at each target size; `scored` has texts with scores by question number.
     Questions without a score do not count."""
-    groups: dict[tuple[str, float], list[tuple[ExamView, Mapping[int, float]]]] = {}
-    for view, scores in scored:
-        groups.setdefault((view.method, view.ratio), []).append((view, scores))
-    return [_mean(method, ratio, group) for (method, ratio), group in groups.items()]
-
-
-def _mean(method: str, ratio: float, scored: Sequence[tuple[ExamView, Mapping[int, float]]]) -> ExamMean:
-    by_kind: dict[QuestionKind, list[float]] = {kind: [] for kind in QUESTION_KINDS}
-    for view, scores in scored:
-        for question in view.exam.questions:
-            if question.number in scores:
-                by_kind[question.kind].append(scores[question.number])
-    size, score = fmean(view.size for view, _ in scored), fmean(chain.from_iterable(by_kind.values()))
-    means = {kind: fmean(kind_scores) for kind, kind_scores in by_kind.items() if kind_scores}
-    return ExamMean(method, ratio, len(scored), size, score, means)
+    means = []
+    for method, ratio in dict.fromkeys((view.method, view.ratio) for view, _ in scored):
+        group = [(view, scores) for view, scores in scored if (view.method, view.ratio) == (method, ratio)]
+        by_kind: dict[QuestionKind, list[float]] = {kind: [] for kind in QUESTION_KINDS}
+        for view, scores in group:
+            for question in view.exam.questions:
+                if question.number in scores:
+                    by_kind[question.kind].append(scores[question.number])
+        size, score = fmean(view.size for view, _ in group), fmean(chain.from_iterable(by_kind.values()))
+        kinds = {kind: fmean(kind_scores) for kind, kind_scores in by_kind.items() if kind_scores}
+        means.append(ExamMean(method, ratio, len(group), size, score, kinds))
+    return means

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 from planner.reading.lines import call_text, one_line
 from planner.reading.messages import Block, Message, blocks, result_text, strings_in, to_json
@@ -67,22 +66,14 @@ def _block_text(block: Block) -> str:
     return str(source.get("data", "")) if isinstance(source, dict) and source.get("type") == "text" else ""
 
 
-class AgentText(NamedTuple):
-    """Text that the agent wrote, in which names that it needed are looked for."""
-
-    text: str
-    is_input: bool
-    """True for a string in the arguments of a call, False for prose."""
-
-
-def agent_values(message: Message) -> Iterator[AgentText]:
-    """Yield the texts in the agent's `message`: its prose, and each string in the arguments of a call."""
+def agent_values(message: Message) -> Iterator[tuple[str, bool]]:
+    """Yield the texts in the agent's `message`, each with True for a string in the arguments of a call, and with False
+    for prose."""
     for block in blocks(message):
         if block["type"] == "text":
-            yield AgentText(str(block.get("text") or ""), is_input=False)
+            yield str(block.get("text") or ""), False
         elif block["type"] in ("tool_use", "server_tool_use"):
-            for value in strings_in(block.get("input")):
-                yield AgentText(value, is_input=True)
+            yield from ((value, True) for value in strings_in(block.get("input")))
 
 
 @lru_cache(maxsize=1)
@@ -98,14 +89,12 @@ def text_tokens(text: str) -> int:
 
 def message_tokens(messages: Sequence[Message]) -> int:
     """Return the number of o200k tokens in `messages`: texts, calls with their arguments as JSON, results."""
-    return sum(text_tokens(_counted(block)) for message in messages for block in blocks(message))
-
-
-def _counted(block: Block) -> str:
-    """Return the text of a block for the count of its tokens; for a call its name and arguments."""
-    if block["type"] in ("tool_use", "server_tool_use"):
-        return f"{block.get('name', '')} {to_json(block.get('input'))}"
-    return _block_text(block)
+    tokens = 0
+    for block in (block for message in messages for block in blocks(message)):
+        is_call = block["type"] in ("tool_use", "server_tool_use")
+        text = f"{block.get('name', '')} {to_json(block.get('input'))}" if is_call else _block_text(block)
+        tokens += text_tokens(text)
+    return tokens
 
 
 def specifics(text: str) -> list[str]:
@@ -278,9 +267,9 @@ def _written_unseen(after: Sequence[Message]) -> list[str]:
     for message in after:
         if message["role"] == "user":
             shown += "\n" + plain_text([message])
-        for value in agent_values(message) if message["role"] == "assistant" else ():
-            if not (value.is_input and _BARE_VALUE.fullmatch(value.text.strip())):
-                new = [specific for specific in specifics(value.text) if specific not in written]
+        for text, is_input in agent_values(message) if message["role"] == "assistant" else ():
+            if not (is_input and _BARE_VALUE.fullmatch(text.strip())):
+                new = [specific for specific in specifics(text) if specific not in written]
                 written |= {specific: not contains(specific, shown) for specific in new}
     return [specific for specific, unseen in written.items() if unseen]
 
@@ -320,7 +309,7 @@ def measure_recall(needs: Sequence[Need], messages: Sequence[Message]) -> NeedRe
 def measure_survival(before: Sequence[Message], result: Sequence[Message]) -> Survival:
     """Return which failures and demands of `before` the compacted list `result` contains."""
     text = one_line(plain_text(result))
-    shortened = _without_folders(text)
+    shortened = _FOLDERS.sub("", text)  # a failure may be described with a shorter path
     failures, demands = list(failure_traces(before)), list(user_demands(before))
     lost = [lines[0] for lines in failures if not any(_quoted(line) in shortened for line in lines)]
     return Survival(
@@ -331,14 +320,9 @@ def measure_survival(before: Sequence[Message], result: Sequence[Message]) -> Su
     )
 
 
-def _without_folders(text: str) -> str:
-    """Return `text` with each path shortened to its last name, as a failure may be described with a shorter path."""
-    return _FOLDERS.sub("", text)
-
-
 def _quoted(line: str) -> str:
     """Return the part of a failure's line that a compacted list must contain, without folders."""
-    return _without_folders(line)[:QUOTED_CHARACTERS]
+    return _FOLDERS.sub("", line)[:QUOTED_CHARACTERS]
 
 
 def failure_traces(messages: Sequence[Message]) -> Iterator[list[str]]:

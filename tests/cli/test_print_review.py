@@ -15,7 +15,7 @@ from rich.console import Console
 
 from applier.cli.commands.plans import print_review
 from applier.cli.screen import FULL_WIDTH
-from applier.plan_review import PlanReview, review_plan, reviewed
+from applier.plan_review import PlanReview, reviewed
 from applier.view import Preview
 from planner import (
     CompactionPlan,
@@ -27,7 +27,7 @@ from planner import (
     Usage,
     plan_compaction,
 )
-from planner.review_text import PlanNotes, row_groups
+from planner.review_text import PlanNotes, plan_notes, row_groups
 
 GOLDEN = Path(__file__).parent / "golden"
 HEADS = {
@@ -124,7 +124,8 @@ def test_a_failure_is_named_by_the_call_that_failed_and_whole_where_there_is_roo
     review = reviewed(plan_compaction(messages, "fix", planner="rules", target_ratio=0.5), messages)
     assert "✗ t2 Bash npm test -- --testNamePattern para…: Error: boom" in printed(review, 80)
     assert f"✗ t2 Bash {commands['b']}: Error: boom" in printed(review, FULL_WIDTH, whole=True)
-    assert "✗ t2: failed approach" in printed(review_plan(review.plan.unbound()), 80)
+    unbound = review.plan.unbound()
+    assert "✗ t2: failed approach" in printed(PlanReview(unbound, plan_notes(unbound)), 80)
 
 
 def test_brief_is_shown_whole():

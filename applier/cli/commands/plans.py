@@ -24,7 +24,7 @@ from applier.cli import options
 from applier.cli.files import digest_of, read_file, read_plan, read_text, write_unchanged, write_whole
 from applier.cli.plan_transcripts import plan_files, plan_options, planned, planning_options, write_view
 from applier.cli.screen import echo, print_json, print_sections, screen, show_page, working
-from applier.plan_review import Edit, PlanReview, review_plan, reviewed
+from applier.plan_review import Edit, PlanReview, reviewed
 from applier.processes import all_cores
 from applier.store.opening import temporary_store
 from applier.view import apply, look_in
@@ -35,7 +35,7 @@ from planner.placeholders import history_key
 from planner.plan import CompactionPlan, Strategy
 from planner.reading.messages import Message, read_history
 from planner.reading.secrets import redact
-from planner.review_text import finding_line, review_sections
+from planner.review_text import finding_line, plan_notes, review_sections
 from planner.validity import check_messages
 
 _PLACE = click.Path(exists=True, path_type=Path)
@@ -172,7 +172,7 @@ def review_command(
         if edits or output or brief_file or edit or web:
             need = "--set, --brief, --edit, --web and -o need TRANSCRIPT too, for the guards to check the plan."
             raise click.UsageError(need)
-        _show(review_plan(plan), None, digest, **display)
+        _show(PlanReview(plan, plan_notes(plan)), None, digest, **display)
         return
     brief = read_text(brief_file) if brief_file else None
     if edit:
