@@ -123,7 +123,6 @@ def plan_row(path: str, options: PlanOptions, content: bytes | None = None) -> R
 
 
 def _numbers(content: bytes, options: PlanOptions) -> Row:
-    """Plan the transcript in `content`, and return the result as fields of a row."""
     read = read_transcript(content)
     look_in(options.store)
     plan = options.plan(read)

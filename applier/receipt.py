@@ -193,7 +193,6 @@ class _ItemReport:
 
 
 def _report_of(shown: Preview) -> _ItemReport:
-    """Return what the agent may need of the conversation, and what it no longer sees, for the list in a preview."""
     plan, analysis = shown.plan, shown.plan.bound_analysis
     assert analysis is not None
     stated = covered_failures(plan.brief, analysis.evidence)
@@ -275,7 +274,6 @@ def _failures(evidence: Evidence) -> Iterator[_Item]:
 
 
 def _decisions(evidence: Evidence, facts: Sequence[ExtractedFact]) -> Iterator[_Item]:
-    """Yield as items the user's choices, the decisions that turns state, and those among the extracted `facts`."""
     for turn_id, turn in evidence.turns.items():
         if turn.choice is not None:
             yield _item(evidence, "decision", turn_id, turn.choice.text, *turn.choice.text.splitlines())

@@ -149,7 +149,6 @@ _JSON_FORMS = {
 
 
 def _known_variables() -> frozenset[str]:
-    """Return the names of all environment variables of this program."""
     names = [*SessionSettings.model_fields, *(f"PLAN__{name}" for name in PlanSettings.model_fields)]
     return OTHER_VARIABLES | {f"{PREFIX}{name}".upper() for name in names}
 

@@ -346,7 +346,6 @@ def _with_other_ids(message: Message, later_ids: set[str], key: str) -> Message:
 
 
 def _views_name(owner: str, opening: Sequence[Message]) -> str:
-    """Return the name under which the store has the views of `owner` that begin with these messages."""
     return f"view:{owner}:{_digest(opening)}"
 
 

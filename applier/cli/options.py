@@ -136,7 +136,6 @@ class _OutputFile(click.Path):
     """Type of an option for an output file. It must be in an existing folder, which is checked before any work."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path that the user typed; fail if its folder does not exist."""
         path = Path(str(super().convert(value, param, ctx)))
         if str(path) != "-" and not path.absolute().parent.is_dir():
             self.fail(f"'{path.parent}': no such folder: make it first.", param, ctx)

@@ -45,7 +45,6 @@ class _Screen(Console):
     """Console that removes control characters from plain strings, in tables too."""
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Return `text` for the console without control characters."""
         return super().render_str(printable(text), **options)
 
 

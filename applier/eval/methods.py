@@ -132,7 +132,6 @@ def _own_method(module: str, function: str) -> Method:
     name = f"method {module}:{function}"
 
     def checked(messages: Sequence[Message], task: str, target_tokens: int) -> list[Message]:
-        """Call the user's function; raise a SettingsError unless it returns a list."""
         with _explained_errors(name):
             view: list[Message] = method(messages, task, target_tokens)
         if not isinstance(view, list):

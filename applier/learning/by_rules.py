@@ -174,7 +174,6 @@ def is_lasting(text: str) -> bool:
 
 
 def _is_reasoned(text: str) -> bool:
-    """Return True for a sentence with a decision and the reason for it."""
     return bool(_REASON.search(text) and _DECIDES.search(text))
 
 
@@ -279,7 +278,6 @@ def check_commands(evidence: Evidence) -> Iterator[Lesson]:
 
 
 def _stated_reason(turn: TurnEvidence) -> str:
-    """Return the agent's first short sentence in `turn` that gives a reason; empty if there is none."""
     spoken = " ".join(one_line(statement.text) for statement in statements(turn.lines.of_part("assistant")))
     return next(
         (sentence for sentence in sentences(spoken) if len(sentence) <= WHY_CHARACTERS and _WHY.search(sentence)), ""
@@ -393,6 +391,5 @@ def _title_and_reason(message: tuple[str, str]) -> tuple[str, str] | None:
 
 
 def _is_reason(sentence: str) -> bool:
-    """Return True for a sentence of fit length that gives a reason and is not about the present work."""
     has_fit_length = len(sentence.split()) >= LEAST_REASON_WORDS and len(sentence) <= MOST_CHARACTERS
     return has_fit_length and bool(_GROUNDS.search(sentence)) and not _PASSING.search(sentence)

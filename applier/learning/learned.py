@@ -78,7 +78,6 @@ class LearnedFiles:
     """File with other content to which all learned lines are added; empty for two files of our own."""
 
     def _file_of(self, kind: Kind) -> str:
-        """Return the path of the file for learned lines of this kind, relative to the project."""
         return self.into or f"{FOLDER}/{'errors' if kind == 'error' else 'decisions'}.md"
 
     @property
@@ -302,7 +301,6 @@ class Memory:
 
     @property
     def _project(self) -> str:
-        """Short name of the project in the store, made from its folder."""
         return sha256(os.path.realpath(self.folder).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
     @cached_property

@@ -122,7 +122,6 @@ class ProposedLine:
 
 
 def _dated(source: str, day: str) -> str:
-    """Return a `source` followed by its `day`, if that is known."""
     return f"{source}, {day}" if day else source
 
 
@@ -179,7 +178,6 @@ def _line_for(kind: str, same: Sequence[Heard]) -> ProposedLine:
 
 
 def _note_on(verb: str, other: Heard) -> str:
-    """Return a note for the end of a line: that it replaces (or contradicts) another lesson."""
     words = shortened(other.lesson.words, REPLACED_CHARACTERS)
     return f"; {verb} “{words}” ({_dated(other.source, other.day)})"
 
@@ -204,7 +202,6 @@ def _with_contradictions(wishes: Sequence[ProposedLine]) -> list[ProposedLine]:
 
 
 def _are_opposed(one: ProposedLine, other: ProposedLine) -> bool:
-    """Return True if two wishes have most words in common and only one of them contains a denial."""
     texts = [line.sources[0].lesson.words for line in (one, other)]
     words = [set(sentence_key(text).split()) - _WEIGHTLESS for text in texts]
     shared = len(words[0] & words[1]) / max(1, len(words[0] | words[1]))

@@ -149,7 +149,6 @@ class MessagesServer:
             return self._message(request, content, stop_reason, usage, reply), reply
 
     def _fail(self, request: Request, failure: Failure, violations: tuple[Refusal, ...]) -> Response:
-        """Record a request that gets an error, and return the error."""
         self.exchanges.append(Exchange(request, violations, PromptUsage(), failure.status))
         return failed(failure)
 
@@ -180,7 +179,6 @@ class MessagesServer:
         return sealed(request, content), answer.stop_reason or ("tool_use" if calls else "end_turn")
 
     def _with_ids(self, content: Sequence[Block]) -> list[Block]:
-        """Return `content` with an id for each call that has none."""
         number = len(self.exchanges) + 1
         return [
             {**block, "id": block.get("id") or f"toolu_{number:05}_{index}"} if block["type"] == "tool_use" else block
@@ -243,7 +241,6 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing."""
 
     def do_GET(self) -> None:
-        """Answer with an empty list, such as of models."""
         self.server.api.paths.append(("GET", self.path))
         self._send(200, {"type": "list", "data": []})
 
@@ -301,7 +298,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(content[: int(len(content) * share)])
 
     def _head(self, status: int, content_type: str, headers: Sequence[tuple[str, str]]) -> None:
-        """Send status and headers."""
         self.send_response(status)
         number = f"req_{len(self.server.api.paths):06}"
         for name, value in (("content-type", content_type), ("request-id", number), *headers):

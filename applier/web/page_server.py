@@ -140,7 +140,6 @@ def _file_routes(page: str) -> Iterator[Route]:
     files = {file.name: file.read_bytes() for file in folder.iterdir()}
 
     async def file(request: Request) -> Response:
-        """Answer with a file of the page."""
         name = request.path_params.get("name", f"{page}.html")
         if name not in files:
             return _refusal(404, "no such page")
@@ -168,7 +167,6 @@ def _data_endpoint(work: Callable[..., Mapping[str, Any] | None]) -> Endpoint:
     result is None, it answers 404."""
 
     async def endpoint(request: Request) -> Response:
-        """Answer with the result of `work` for the path's parameters."""
         value = await anyio.to_thread.run_sync(partial(work, **request.path_params))
         return _refusal(404, "no such turn") if value is None else _answer(value)
 
@@ -180,7 +178,6 @@ def _action_endpoint(form: type[BaseModel], work: Callable[[Any], Mapping[str, A
     body that is not valid is answered by 400, an error of `work` by 409."""
 
     async def endpoint(request: Request) -> Response:
-        """Answer with the result of `work` for the request's body."""
         try:
             body = form.model_validate_json(await request.body())
             return _answer(await anyio.to_thread.run_sync(work, body))
@@ -196,7 +193,6 @@ def _action_endpoint(form: type[BaseModel], work: Callable[[Any], Mapping[str, A
 
 
 def _refusal(status: int, problem: str) -> Response:
-    """Return an answer with an error `status` and a text for the person."""
     return JSONResponse({"problem": problem}, status_code=status)
 
 

@@ -167,7 +167,6 @@ class ReviewPage:
             return self._apply(self._reviewed(revision))
 
     def _reviewed(self, revision: Revision) -> PlanReview:
-        """Return the plan with the person's changes, checked by the guards."""
         return reviewed(self._plan, self._messages, list(self._edits(revision)), brief=revision.brief)
 
     def _edits(self, revision: Revision) -> Iterator[Edit]:

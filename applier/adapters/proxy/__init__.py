@@ -216,7 +216,6 @@ async def _delete_old(store: SessionStore, bounds: RetentionTable) -> None:
     larger = None if megabytes is None else round(megabytes * _MEGABYTE)
 
     def clean() -> None:
-        """Delete old conversations once; log the result or the store's failure."""
         try:
             garbage = store.use(
                 lambda opened: collect_garbage(opened, older_than_seconds=older, larger_than_bytes=larger)

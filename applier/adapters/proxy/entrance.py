@@ -227,7 +227,6 @@ class Entrance:
         status = 499  # as logged if the client disconnects before the answer
 
         async def send_and_note(message: Message) -> None:
-            """Send a part of the answer; note its status and the time to its first byte."""
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]

@@ -98,7 +98,6 @@ def _items(body: Mapping[str, Any]) -> list[Any]:
 
 
 def _is_from_proxy(item: Any) -> bool:
-    """Return True for a compaction item that a proxy of this project made."""
     is_compaction = isinstance(item, dict) and item.get("type") == _ITEM
     return is_compaction and str(item.get("encrypted_content")).startswith(_CONTENT_START)
 

@@ -104,7 +104,6 @@ def _run(client: Sequence[str], environment: Mapping[str, str]) -> int:
     command, pending, running = [_program_of(client[0]), *client[1:]], list[int](), list[subprocess.Popen[bytes]]()
 
     def send_on(number: int, _frame: object) -> None:
-        """Send the signal `number` to the client, or keep it until the client runs."""
         pending.append(number)
         while running and pending:
             running[0].send_signal(pending.pop())
@@ -185,7 +184,6 @@ def _planned(calls: Sequence[Planned]) -> Iterator[dict[str, Any]]:
 
 
 def _lines(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines that show the `report` of a run to the user."""
     sent, saved = report["prompt_tokens"], report["saved_tokens"]
     if report["bypassed"]:
         yield (

@@ -178,7 +178,6 @@ def _print_problems(problems: list[Problem]) -> None:
 
 
 def _with_tilde(text: str) -> str:
-    """Return `text` with ``~`` in place of the path of the home folder."""
     return text.replace(f"{Path.home()}{os.sep}", f"~{os.sep}")
 
 
@@ -285,7 +284,6 @@ def _program_problems(argv: list[str], cure: str) -> Iterator[Problem]:
 
 
 def _claude_code_problems(path: str, folder: Path) -> Iterator[Problem]:
-    """Yield the problems that Claude Code, the program at `path`, reports about the plugin in `folder`."""
     listing = _printed_json([path, "plugin", "list", "--json"])
     checked = _printed_json([path, "plugin", "validate", str(folder), "--json"])
     if not isinstance(listing, list) or not isinstance(checked, dict):

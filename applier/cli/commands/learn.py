@@ -237,7 +237,6 @@ def learn_command(
 
 
 def _print(report: Mapping[str, Any]) -> None:
-    """Print the report of a reading, and its problems on standard error."""
     for line in _report_lines(report) if "unread" in report else ():
         echo(line)
     failed = (unread for unread in report.get("unread", ()) if unread["bad"])

@@ -118,7 +118,6 @@ def watch_command(
 
 
 def _print_one(run: Replay, model: str) -> None:
-    """Print a replay: the curve of its prompts' sizes, a table of its compactions, and its totals."""
     sent = [call.sent_tokens for call in run.calls]
     top = max([call.limit_tokens for call in run.calls[-1:]] + sent, default=1)
     for index, line in enumerate(curve_lines(sent, screen().width - 10, HEIGHT, top)):
@@ -146,7 +145,6 @@ def curve_lines(values: Sequence[int], width: int, height: int, top: int) -> lis
 
 
 def _cells(number: int, event: Event) -> Sequence[str]:
-    """Return the table cells of the compaction `event`, which was made in the call with this `number`."""
     counts = (event.tokens_before, event.tokens_after, event.first_changed_message, event.invalidated_tokens)
     cells = ("" if n is None else f"{n:,}" for n in counts)
     return str(number), event.tier, event.trigger, *cells, switch_money(event.dollars)
@@ -159,7 +157,6 @@ def _compactions(run: Replay) -> Iterator[tuple[int, Event]]:
 
 
 def _totals(run: Replay, model: str) -> Iterator[str]:
-    """Yield lines with the sums of a replay: compactions, tokens, costs, and what broke a rule of the API."""
     history = sum(call.history_tokens for call in run.calls)
     sent, without = _bill(run, model)
     yield (
@@ -186,7 +183,6 @@ def _print_comparison(runs: Sequence[Replay], model: str) -> None:
 
 
 def _row(run: Replay, model: str) -> dict[str, str]:
-    """Return the table cells of a replay by the title of their column."""
     tokens = {"sent": run.sent_tokens, "invalidated": run.invalidated_tokens, "peak": run.peak_tokens}
     costs = {f"at {price:g}": run.cost(price) for price in CACHE_READ_PRICES}
     problems = {"over": run.exceeded, "invalid": len(run.violations), "lost": len(run.unrestorable)}
@@ -339,7 +335,6 @@ def _cell(value: str | float | None) -> str:
 
 
 def _print_losses(row: EvaluationRow) -> None:
-    """Print the names, failures and demands of the user that a method lost in one transcript, each with its kind."""
     losses = (row.recall.lost, row.recall.bare, row.survival.failures_lost, row.survival.demands_lost)
     titled = zip(("lost", "bare", "failed", "demands"), losses, strict=True)
     lines = (f"{title}: {what}" for title, lost in titled for what in lost)
@@ -347,7 +342,6 @@ def _print_losses(row: EvaluationRow) -> None:
 
 
 def _print_list(title: str, lines: Iterable[str]) -> None:
-    """Print a bold `title`, and `lines` indented below it."""
     screen().print(clean(title, "bold"), soft_wrap=True)
     for line in lines:
         echo(f"  {one_line(line)}")

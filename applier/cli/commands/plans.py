@@ -240,14 +240,12 @@ def _review_in_browser(
     view_file = transcript.with_name(f"{transcript.stem}.view{transcript.suffix}")
 
     def save(guarded: CompactionPlan) -> dict[str, str]:
-        """Write the plan as changed on the page, and return a message for the page."""
         nonlocal digest
         digest = write_unchanged(output, guarded.to_json(), digest)
         echo(f"saved: {output}", err=True)
         return {"message": f"Saved the plan to {output.name}", "detail": ""}
 
     def write(review: PlanReview) -> dict[str, str]:
-        """Apply the plan as changed on the page, and return a message for the page."""
         if not review.changes:
             return {"message": "Nothing changes: nothing was written", "detail": ""}
         write_view(review, conversation, view_file, store)
@@ -256,7 +254,6 @@ def _review_in_browser(
         return {"message": f"{_sizes(review)}. The view is in {view_file.name}", "detail": originals}
 
     def replan(page_options: Any) -> CompactionPlan:
-        """Plan again with the options that the user chose on the page."""
         return planned(conversation, transcript, **{**planning, "target_ratio": None, **page_options.model_dump()})
 
     with working("checking…"):

@@ -90,8 +90,6 @@ def log_command(session: str | None, count: int, store: Store, as_json: bool) ->
 
 
 def _event_cells(event: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the table cells of a stored event: time, session, kind, tokens before and after, and a text with its
-    message, its cost and how long the agent waited."""
     yield datetime.fromtimestamp(event["time"], UTC).strftime("%Y-%m-%d %H:%M:%S")
     yield str(event.get("session", ""))
     yield str(event.get("kind", ""))
@@ -134,7 +132,6 @@ def list_(sort: str, store: Store, as_json: bool) -> None:
 
 
 def _conversation_cells(conversation: StoredConversation) -> Iterator[str]:
-    """Yield the table cells of a stored conversation: key, last use, turns, bytes, folder and task."""
     history = conversation.history
     yield from (history.key, day(history.used), f"{history.turns:,}", f"{history.size_bytes:,}")
     yield from (conversation.folder, " ".join(conversation.task.split())[:_TASK_SHOWN])

@@ -33,8 +33,6 @@ export async function openServer() {
   }
   return {
     review: () => request("/api/review", undefined, key),
-    lines: () => request("/api/lines", undefined, key),
-    decide: (decided) => request("/api/decide", decided, key),
     report: () => request("/api/report", undefined, key),
     turn: (turnId) => request(`/api/turns/${encodeURIComponent(turnId)}`, undefined, key),
     search: (text) => request("/api/search", { text: text.slice(0, 1000) }, key),
