@@ -113,36 +113,33 @@ def plan_row(path: str, options: PlanOptions, content: bytes | None = None) -> R
     try:
         content = file_content(Path(path)) if content is None else content
         row["digest"] = content_digest(content)
-        return row | _numbers(content, options)
+        read = read_transcript(content)
+        look_in(options.store)
+        plan = options.plan(read)
+        usage = plan.provenance.usage
+        numbers: Row = {
+            "format": read.format,
+            "messages": plan.history.messages,
+            "turns": plan.history.turns,
+            "tokens_before": plan.history.tokens,
+            "tokens_after": plan.estimated_tokens,
+            **Counter(turn.strategy for turn in plan.turns),
+            "failures": sum(turn.failed_approach for turn in plan.turns),
+            "findings": sorted(finding.code for finding in plan.findings),
+            "warnings": len(read.warnings),
+            "planner": plan.provenance.planner,
+            "model": plan.provenance.model,
+            "input_tokens": usage.prompt_tokens,
+            "output_tokens": usage.output_tokens,
+            "plan": plan.to_json() if options.with_plan else "",
+        }
+        return row | numbers
     except Exception as error:  # noqa: BLE001 - one of thousands of files may contain anything
         # the error begins with the file's path or with "text"; the row has the path already
         usage = getattr(error, "usage", None) or Usage()
         row |= {"input_tokens": usage.prompt_tokens, "output_tokens": usage.output_tokens}
         text = str(error).removeprefix(path).removeprefix("text").lstrip(",: ") or type(error).__name__
         return row | {"cause": type(error).__name__, "error": redact(text)[:_LONGEST_ERROR]}  # it may quote the file
-
-
-def _numbers(content: bytes, options: PlanOptions) -> Row:
-    read = read_transcript(content)
-    look_in(options.store)
-    plan = options.plan(read)
-    usage = plan.provenance.usage
-    return {
-        "format": read.format,
-        "messages": plan.history.messages,
-        "turns": plan.history.turns,
-        "tokens_before": plan.history.tokens,
-        "tokens_after": plan.estimated_tokens,
-        **Counter(turn.strategy for turn in plan.turns),
-        "failures": sum(turn.failed_approach for turn in plan.turns),
-        "findings": sorted(finding.code for finding in plan.findings),
-        "warnings": len(read.warnings),
-        "planner": plan.provenance.planner,
-        "model": plan.provenance.model,
-        "input_tokens": usage.prompt_tokens,
-        "output_tokens": usage.output_tokens,
-        "plan": plan.to_json() if options.with_plan else "",
-    }
 
 
 def planned_rows(files: Dataset, options: PlanOptions, **resources: Any) -> Dataset:

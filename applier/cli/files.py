@@ -27,19 +27,14 @@ def read_file(path: Path, part: int | None = None) -> Transcript:
     try:
         read = read_transcript(path, part=part)
     except TranscriptError:
-        if _is_plan(path):
+        with suppress(PlanRejected, OSError):
+            CompactionPlan.from_json(path.read_bytes())
             cure = f"`compactor review {path}` shows it; if both are named, PLAN is before TRANSCRIPT"
             raise TranscriptError(f"{path}: holds a plan, expected a transcript: {cure}") from None
         raise
     for warning in read.warnings:
         echo(f"compactor: note: {warning}", err=True)
     return read
-
-
-def _is_plan(path: Path) -> bool:
-    with suppress(PlanRejected, OSError):
-        return bool(CompactionPlan.from_json(path.read_bytes()))
-    return False
 
 
 def read_plan(path: Path) -> CompactionPlan:

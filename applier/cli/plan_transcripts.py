@@ -32,7 +32,6 @@ from applier.plan_review import PlanReview
 from applier.processes import in_processes
 from applier.settings import load_settings
 from applier.store.opening import open_store
-from applier.store.store import Store
 from applier.view import apply
 from planner.api import asks_model, name_of_planner
 from planner.errors import PlanError, PlannerUnavailable, SettingsError, TranscriptError
@@ -99,33 +98,24 @@ def write_view(
     """Apply the reviewed plan to `transcript`: store the originals, the plan and its facts, then write the
     compacted transcript to `output` in the same format. A session log becomes the log of a new session with the id
     `session_id`, or a random one if it is empty."""
-    view = transcript.messages
+    view, plan, now = transcript.messages, review.plan, time.time()
     session_id = session_id or (str(uuid4()) if transcript.client else "")
     if review.changes:
         with open_store(store) as opened:
-            view = _apply_and_store(review, transcript, opened, str(output), session_id)
+            key = history_key(plan.history.digest)
+            view = apply(plan, transcript.messages, store=opened)
+            opened.note_origin(key, transcript.working_folder, now)
+            plan_id = opened.save_plan(plan)
+            opened.save_facts(plan.extracted_facts, key, plan.secrets)
+            sizes = {"tokens_before": plan.history.tokens, "tokens_after": plan.estimated_tokens}
+            event = {"time": now, "kind": "apply", "history": key, "plan": plan_id, **sizes}
+            event |= {"message": f"{key} to {output}", "dollars": review.cost["dollars"]}
+            opened.record_event(event | ({"session": session_id} if session_id else {}))
     text = write_transcript(view, transcript, session_id=session_id)
     if str(output) == "-":
         print_data(text)
     else:
         write_whole(output, text)
-
-
-def _apply_and_store(
-    review: PlanReview, transcript: Transcript, store: Store, output: str, session_id: str
-) -> list[Any]:
-    """Return the compacted messages, after storing the originals, the plan, its facts, and an event for the log."""
-    plan, now = review.plan, time.time()
-    key = history_key(plan.history.digest)
-    view = apply(plan, transcript.messages, store=store)
-    store.note_origin(key, transcript.working_folder, now)
-    plan_id = store.save_plan(plan)
-    store.save_facts(plan.extracted_facts, key, plan.secrets)
-    sizes = {"tokens_before": plan.history.tokens, "tokens_after": plan.estimated_tokens}
-    event = {"time": now, "kind": "apply", "history": key, "plan": plan_id, **sizes}
-    event |= {"message": f"{key} to {output}", "dollars": review.cost["dollars"]}
-    store.record_event(event | ({"session": session_id} if session_id else {}))
-    return view
 
 
 TOKENS_A_BYTE = 0.3

@@ -393,3 +393,7 @@ def _title_and_reason(message: tuple[str, str]) -> tuple[str, str] | None:
 def _is_reason(sentence: str) -> bool:
     has_fit_length = len(sentence.split()) >= LEAST_REASON_WORDS and len(sentence) <= MOST_CHARACTERS
     return has_fit_length and bool(_GROUNDS.search(sentence)) and not _PASSING.search(sentence)
+
+
+READERS = (wishes, choices, reasons, check_commands, failures)
+"""All functions here that find lessons."""

@@ -110,17 +110,13 @@ def error_subject(text: str) -> str:
     text = _PLACE.sub("", one_line(text))
     if len(text) > ERROR_CHARACTERS:
         return ""
-    rule = _RULE.search(text)
-    words = (_without_names(text) if rule else text).split()
+    words = text.split()
+    if _RULE.search(text):
+        words = [word for word in _QUOTED.sub(" ", text).split() if not _NAME.match(word)]
+        words = _IDENTIFIER.sub(" ", " ".join(words)).split()
     bare = sentence_key(" ".join(word for word in words if not _NUMBERED.search(word)))
     is_specific = len(bare.split()) >= LEAST_ERROR_WORDS
     return bare if is_specific and not _NO_ERROR.search(text) else ""
-
-
-def _without_names(text: str) -> str:
-    """Return a linter's line without quoted words, paths and identifiers."""
-    words = _QUOTED.sub(" ", text).split()
-    return _IDENTIFIER.sub(" ", " ".join(word for word in words if not _NAME.match(word)))
 
 
 def is_plain(text: str) -> bool:

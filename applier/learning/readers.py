@@ -10,16 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from applier.learning.by_rules import (
-    check_commands,
-    choices,
-    failures,
-    is_lasting,
-    is_question,
-    passes_again,
-    reasons,
-    wishes,
-)
+from applier.learning import by_rules
 from applier.learning.learned import FinishedConversation
 from applier.learning.lesson import (
     Kind,
@@ -91,7 +82,7 @@ def review_cost(model: LessonsModel, known: Review, unseen: int) -> float:
 
 def lessons_of(evidence: Evidence) -> list[Lesson]:
     """Return the lessons (what later conversations can use) that rules find and the conversation proves, each once."""
-    found = [lesson for read in (wishes, choices, reasons, check_commands, failures) for lesson in read(evidence)]
+    found = [lesson for read in by_rules.READERS for lesson in read(evidence)]
     kept = {(lesson.kind, lesson.text): lesson for lesson in reversed(found) if is_proven(lesson, evidence)}
     return list(reversed(kept.values()))
 
@@ -129,8 +120,8 @@ def _valid_lesson(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
         is_shown = is_quoted(words, failed, evidence) and _is_shown_solved(written, turn, evidence)
         subject, mended = error_subject(words) if is_shown else "", written.mended
     elif kind == "wish":
-        subject = "" if is_question(words) else subject
-        lasts = turn.turn.kind == "user" or is_lasting(words)  # else the user refused one call
+        subject = "" if by_rules.is_question(words) else subject
+        lasts = turn.turn.kind == "user" or by_rules.is_lasting(words)  # else the user refused one call
     claim = claim_with_words(kind, text, words)
     lesson = Lesson(kind, claim, words, written.turn, subject, mended, lasting=lasts, also=also)
     return lesson if subject and is_proven(lesson, evidence) else None
@@ -141,7 +132,7 @@ def _is_shown_solved(written: WrittenLesson, turn: TurnEvidence, evidence: Evide
     failed in `turn` must succeed in the turn ``written.mended``, and by then the user or the agent must have written
     the cause ``written.why``."""
     mended, why = evidence.turns.get(written.mended), written.why
-    if mended is None or not why.strip() or mended.failed_calls or not passes_again(turn, mended):
+    if mended is None or not why.strip() or mended.failed_calls or not by_rules.passes_again(turn, mended):
         return False
     between = (one for one in evidence.turns.values() if turn.turn.number <= one.turn.number <= mended.turn.number)
     return any(is_quoted(why, join_lines(tuple(one.lines.of_sources("user", "agent"))), evidence) for one in between)

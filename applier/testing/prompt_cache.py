@@ -89,8 +89,10 @@ class PromptCache:
         read_at = max((at for at in readable_ends if self._until.get(keys[at], -math.inf) >= now), default=None)
         read_tokens = paid_tokens = 0 if read_at is None else tokens[read_at]
         written = dict.fromkeys(_SECONDS, 0)
+        # the shortest prompt that is cached; the API has a limit of 512 to 4,096 for each model
+        least_tokens = 4096 if "haiku" in request.model or (4, 5) <= request.version < (4, 8) else 1024
         for mark, lifetime in marks.items():
-            if tokens[mark] < _cacheable_tokens(request):
+            if tokens[mark] < least_tokens:
                 continue
             self._until[keys[mark]] = now + _SECONDS[lifetime]
             written[lifetime] += max(0, tokens[mark] - paid_tokens)
@@ -103,12 +105,6 @@ class PromptCache:
 def request_tokens(request: Request) -> int:
     """Return the number of tokens in the prompt of `request`."""
     return sum(map(_tokens, request.parts()))
-
-
-def _cacheable_tokens(request: Request) -> int:
-    """Return the tokens of the shortest prompt that is cached. The API has a limit of 512 to 4,096 for each model; here
-    are only two."""
-    return 4096 if "haiku" in request.model or (4, 5) <= request.version < (4, 8) else 1024
 
 
 def _keys(request: Request) -> Iterator[_Key]:

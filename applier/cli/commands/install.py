@@ -22,24 +22,8 @@ from pathlib import Path
 
 import click
 
-from applier.adapters.client_plugin import (
-    CLAUDE_CODE,
-    CLIENTS,
-    CODEX,
-    ENTRY,
-    PART,
-    PLUGIN_NAME,
-    Problem,
-    codex_problems,
-    is_ours,
-    listing_problems,
-    plugin_files,
-    program_of,
-    put_plugin,
-    refusals,
-    settings_problems,
-    version_problem,
-)
+from applier.adapters import client_plugin as plugin
+from applier.adapters.client_plugin import CLIENTS, Problem
 from applier.adapters.transcripts.claude_code import config_folder
 from applier.cli.files import make_folder
 from applier.cli.options import agreed, as_json, change_options, existing_store, store_anywhere, store_option
@@ -83,10 +67,10 @@ def install_command(client: str, store: str | None, dry_run: bool, yes: bool, as
     """
     folder = CLIENTS[client].folder(os.environ)
     present = _present_files(client, folder)
-    _, environment = program_of(present)  # an update keeps the store of the last install
+    _, environment = plugin.program_of(present)  # an update keeps the store of the last install
     if store:
         environment = {STORE_VARIABLE: store_anywhere(store)}
-    wanted = plugin_files(program("mod"), environment, client)
+    wanted = plugin.plugin_files(program("mod"), environment, client)
     changes = [*_changes(present, wanted)]
     preview = "\n".join([f"{folder}:", *(f"  {line}" for line in changes or ["nothing to change"])])
     if _ask(folder, changes, preview, dry_run=dry_run, yes=yes, as_json=as_json):
@@ -94,11 +78,11 @@ def install_command(client: str, store: str | None, dry_run: bool, yes: bool, as
         _clear_parts(folder)
         if present:
             _run_client(client, folder, CLIENTS[client].forgets)
-        put_plugin(wanted, folder)
+        plugin.put_plugin(wanted, folder)
         _run_client(client, folder, CLIENTS[client].registers)
         if not as_json:
             echo(f"Installed: {CLIENTS[client].title} loads it from its next session on.")
-        if client == CODEX and not as_json:
+        if client == plugin.CODEX and not as_json:
             echo(TRUST)
     if changes and not dry_run and not as_json:
         _print_problems([*_problems(client, folder, wanted, *_client_program(client))])
@@ -112,7 +96,7 @@ def uninstall_command(client: str, dry_run: bool, yes: bool, as_json: bool) -> N
     """Remove the plugin from a client; the store stays."""
     folder = CLIENTS[client].folder(os.environ)
     present = _present_files(client, folder)
-    _, environment = program_of(present)
+    _, environment = plugin.program_of(present)
     store = store_place(environment.get(STORE_VARIABLE))
     changes = [f"- {path}" for path in present]
     if not changes and folder.is_dir():
@@ -120,7 +104,7 @@ def uninstall_command(client: str, dry_run: bool, yes: bool, as_json: bool) -> N
     preview = f"{folder}: {'is removed' if changes else 'is not there: nothing to change'}"
     if _ask(folder, changes, preview, dry_run=dry_run, yes=yes, as_json=as_json):
         _run_client(client, folder, CLIENTS[client].forgets)
-        _remove(folder, has_entry=ENTRY in present)
+        _remove(folder, has_entry=plugin.ENTRY in present)
         if not as_json:
             echo("Uninstalled: running sessions keep it until they end.")
     if not as_json and ("://" in store or Path(store).exists()):
@@ -137,9 +121,9 @@ def status_command(client: str, as_json: bool) -> int:
     """
     folder = CLIENTS[client].folder(os.environ)
     present = _present_files(client, folder)
-    argv, environment = program_of(present)
+    argv, environment = plugin.program_of(present)
     path, version = _client_program(client)
-    problems = [*_problems(client, folder, plugin_files(argv, environment, client), path, version)]
+    problems = [*_problems(client, folder, plugin.plugin_files(argv, environment, client), path, version)]
     last = _last_event(CLIENTS[client].title, environment.get(STORE_VARIABLE)) if present else ""
     store = store_place(environment.get(STORE_VARIABLE))
     if as_json:
@@ -203,13 +187,16 @@ def _present_files(client: str, folder: Path) -> dict[str, bytes]:
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     present = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
     # for other clients file names prove nothing: the person's own extension may have the same
-    if not is_ours(present, plugin_files([], {}) if client == CLAUDE_CODE else ()):
+    if not plugin.is_ours(present, plugin.plugin_files([], {}) if client == plugin.CLAUDE_CODE else ()):
         raise SettingsError(f"{folder}: not ours: move it away")
-    entry, entry_content = folder.parent / f"{PLUGIN_NAME}.js", plugin_files([], {}, client).get(ENTRY)
+    entry, entry_content = (
+        folder.parent / f"{plugin.PLUGIN_NAME}.js",
+        plugin.plugin_files([], {}, client).get(plugin.ENTRY),
+    )
     if entry_content is not None and entry.exists():
         if entry.read_bytes() != entry_content:
             raise SettingsError(f"{entry}: not ours: move it away")
-        present[ENTRY] = entry_content
+        present[plugin.ENTRY] = entry_content
     return present
 
 
@@ -220,7 +207,7 @@ def _changes(present: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> Itera
         if path not in wanted:
             yield f"- {path}"
         elif present.get(path) != wanted[path]:
-            argv, _ = program_of(wanted)
+            argv, _ = plugin.program_of(wanted)
             runs = f": runs {shlex.join(argv)}" if path == "program.json" else ""
             yield f"{'~' if path in present else '+'} {path}{runs}"
 
@@ -230,10 +217,10 @@ def _remove(folder: Path, *, has_entry: bool) -> None:
     in part, then the parent folder if it is empty."""
     _clear_parts(folder)
     if has_entry:
-        (folder / ENTRY).unlink(missing_ok=True)
+        (folder / plugin.ENTRY).unlink(missing_ok=True)
     if not folder.exists():
         return
-    with tempfile.TemporaryDirectory(prefix=PART, dir=folder.parent) as temporary:
+    with tempfile.TemporaryDirectory(prefix=plugin.PART, dir=folder.parent) as temporary:
         folder.rename(Path(temporary, "old"))
     with suppress(OSError):
         folder.parent.rmdir()
@@ -241,7 +228,7 @@ def _remove(folder: Path, *, has_entry: bool) -> None:
 
 def _clear_parts(folder: Path) -> None:
     """Remove the temporary folders that interrupted runs left next to the plugin's `folder`."""
-    for leftover in folder.parent.glob(f"{PART}*"):
+    for leftover in folder.parent.glob(f"{plugin.PART}*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
 
@@ -254,21 +241,21 @@ def _problems(
     present, about = _present_files(client, folder), CLIENTS[client]
     if not agent_path:
         yield Problem(f"no `{about.command}` is on the PATH", f"install {about.title}, or add its folder to PATH")
-    elif problem := version_problem(about, version):
+    elif problem := plugin.version_problem(about, version):
         yield problem
     if not present:
         yield Problem(f"the plugin is not installed: {folder} is empty", reinstall)
         return
     if present != wanted:
         yield Problem("the plugin is of another version, or was changed or damaged", reinstall)
-    argv, _ = program_of(present)
+    argv, _ = plugin.program_of(present)
     yield from _program_problems(argv, reinstall)
-    if client == CODEX and find_spec("mcp") is None:
+    if client == plugin.CODEX and find_spec("mcp") is None:
         yield Problem("the agent's tools need the extra mcp", "pip install 'relevance-compactor[mcp]'")
-    if client == CODEX and agent_path:
+    if client == plugin.CODEX and agent_path:
         listing = _printed_json([agent_path, "plugin", "list", "--json"])
-        yield from codex_problems(listing if isinstance(listing, dict) else {}, str(folder))
-    if client == CLAUDE_CODE:
+        yield from plugin.codex_problems(listing if isinstance(listing, dict) else {}, str(folder))
+    if client == plugin.CLAUDE_CODE:
         yield from _settings_problems()
         yield from _claude_code_problems(agent_path, folder) if agent_path else ()
 
@@ -289,8 +276,8 @@ def _claude_code_problems(path: str, folder: Path) -> Iterator[Problem]:
     if not isinstance(listing, list) or not isinstance(checked, dict):
         yield Problem("Claude Code does not list its plugins", "claude doctor")
         return
-    yield from listing_problems([entry for entry in listing if isinstance(entry, dict)], str(folder))
-    yield from refusals(checked)
+    yield from plugin.listing_problems([entry for entry in listing if isinstance(entry, dict)], str(folder))
+    yield from plugin.refusals(checked)
 
 
 def _printed_json(command: list[str]) -> object:
@@ -315,7 +302,7 @@ def _settings_problems() -> Iterator[Problem]:
         with suppress(OSError, ValueError, RecursionError):  # Claude Code reports a file that it cannot read
             settings = json.loads(path.read_text("utf-8-sig"))
         if isinstance(settings, dict):
-            yield from settings_problems(str(path), settings, managed=path not in (persons, *project))
+            yield from plugin.settings_problems(str(path), settings, managed=path not in (persons, *project))
 
 
 def _client_program(client: str) -> tuple[str, str]:

@@ -18,20 +18,7 @@ from applier.adapters.transcripts import transcript_files
 from applier.cli import options
 from applier.cli.files import read_file
 from applier.cli.screen import clean, echo, print_json, print_table, progress, screen, show_page
-from applier.eval.evaluation import (
-    LEAST_NEEDS,
-    LEAST_PREFIX_TOKENS,
-    QUESTION_KINDS,
-    EvaluationRow,
-    ExamMean,
-    ExamView,
-    evaluate_files,
-    evaluation_means,
-    exam_means,
-    exam_samples,
-    exam_views,
-    read_exams,
-)
+from applier.eval import evaluation
 from applier.eval.methods import METHODS
 from applier.eval.replay import Replay, replay
 from applier.session.events import Event
@@ -250,8 +237,8 @@ COLUMNS = {
 """Titles of the result table, each with the field of `EvaluationMean` in its column."""
 
 _NOTHING_MEASURED = (
-    f"nothing measured: a cut needs {LEAST_PREFIX_TOKENS:,} tokens before it, and after it {LEAST_NEEDS} names from "
-    "before that the agent uses again; or recorded answers are missing"
+    f"nothing measured: a cut needs {evaluation.LEAST_PREFIX_TOKENS:,} tokens before it, and after it "
+    f"{evaluation.LEAST_NEEDS} names from before that the agent uses again; or recorded answers are missing"
 )
 _EXISTING = click.Path(exists=True, path_type=Path)
 
@@ -307,12 +294,12 @@ def eval_command(
         _print_exams(views, lost=lost, as_json=as_json)
         return
     with progress("measuring", len(paths)) as step:
-        rows, problems = evaluate_files(
+        rows, problems = evaluation.evaluate_files(
             paths, methods, ratios or (0.25, 0.10, 0.04), model=model, workers=workers, done=step
         )
     if problems and not rows:
         raise TranscriptError(problems[0])
-    means = evaluation_means(rows)
+    means = evaluation.evaluation_means(rows)
     if as_json:
         print_json({"means": [asdict(mean) for mean in means], "cuts": [asdict(row) for row in rows]})
     else:
@@ -334,7 +321,7 @@ def _cell(value: str | float | None) -> str:
     return "" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-def _print_losses(row: EvaluationRow) -> None:
+def _print_losses(row: evaluation.EvaluationRow) -> None:
     losses = (row.recall.lost, row.recall.bare, row.survival.failures_lost, row.survival.demands_lost)
     titled = zip(("lost", "bare", "failed", "demands"), losses, strict=True)
     lines = (f"{title}: {what}" for title, lost in titled for what in lost)
@@ -349,14 +336,14 @@ def _print_list(title: str, lines: Iterable[str]) -> None:
 
 def _exam_views(
     probes: Path, paths: Sequence[Path], methods: Sequence[str], ratios: Sequence[float], model: str | None
-) -> list[ExamView]:
+) -> list[evaluation.ExamView]:
     """Compact the transcripts `paths` by each of the `methods` to each share of `ratios`, for the exams in `probes`
     (questions about these transcripts), and return the results. `model`: planner model of methods that ask one."""
-    exams = read_exams([probes])
-    views: list[ExamView] = []
+    exams = evaluation.read_exams([probes])
+    views: list[evaluation.ExamView] = []
     with progress("holding exams", len(exams)) as step:
-        for sample in exam_samples(exams, paths):
-            views += exam_views(sample, methods, ratios, model)
+        for sample in evaluation.exam_samples(exams, paths):
+            views += evaluation.exam_views(sample, methods, ratios, model)
             step()
     missing = [name for name in methods if name not in {view.method for view in views}]
     if missing:
@@ -364,9 +351,9 @@ def _exam_views(
     return views
 
 
-def _print_exams(views: Sequence[ExamView], *, lost: bool, as_json: bool) -> None:
+def _print_exams(views: Sequence[evaluation.ExamView], *, lost: bool, as_json: bool) -> None:
     """Print the mean exam scores of compacted transcripts (`views`); if `lost`, also the failed questions."""
-    means = exam_means([(view, view.scores) for view in views])
+    means = evaluation.exam_means([(view, view.scores) for view in views])
     if as_json:
         print_json({"means": [asdict(mean) for mean in means], "views": [_exam_data(view) for view in views]})
         return
@@ -378,12 +365,12 @@ def _print_exams(views: Sequence[ExamView], *, lost: bool, as_json: bool) -> Non
     _print_rows([_scores(mean) for mean in means])
 
 
-def _exam_data(view: ExamView) -> dict[str, object]:
+def _exam_data(view: evaluation.ExamView) -> dict[str, object]:
     names = {"transcript": view.exam.transcript, "method": view.method, "target": view.ratio, "size": view.size}
     return {**names, "sha": view.sha, "lost": [question.number for question in view.lost]}
 
 
-def _scores(mean: ExamMean) -> dict[str, Any]:
+def _scores(mean: evaluation.ExamMean) -> dict[str, Any]:
     numbers = {"exams": mean.exams, "size": f"{mean.size:.3f}", "score": mean.score}
-    kinds: dict[str, Any] = {kind: mean.by_kind.get(kind) for kind in QUESTION_KINDS}
+    kinds: dict[str, Any] = {kind: mean.by_kind.get(kind) for kind in evaluation.QUESTION_KINDS}
     return {"method": mean.method, "target": mean.ratio, **numbers, **kinds}
