@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import date, timedelta
 from hashlib import sha256
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from applier.learning.lesson import (
     KINDS,
@@ -237,16 +237,12 @@ class Group:
         return ProposedLine(first.kind, text + (_note_on(REPLACES, older) if older else ""), sources, replaced_keys)
 
 
-class Candidate(NamedTuple):
-    """Proposed line that a model reviews, with the group of lines it stands for; a new line is alone in its group."""
+Candidate = tuple[Group, ProposedLine]
+"""Proposed line that a model reviews, and the group of lines it stands for; a new line is alone in its group."""
 
-    group: Group
-    line: ProposedLine
 
-    @property
-    def age(self) -> tuple[str, float, str, int]:
-        """Sort key that is greater for newer lines."""
-        return _age(self.line.sources[0])
+def _candidate_age(candidate: Candidate) -> tuple[str, float, str, int]:
+    return _age(candidate[1].sources[0])
 
 
 @dataclass(frozen=True)
@@ -274,7 +270,7 @@ class Review:
         known = {line.key: line for line in lines}
         for group in self.groups:
             if any(key in known for key in group.of):
-                yield Candidate(group, group.line(known))
+                yield group, group.line(known)
 
     def unseen(self, lines: Sequence[ProposedLine]) -> list[ProposedLine]:
         """Return those `lines` that the model has not reviewed yet, so that they are reviewed next."""
@@ -284,14 +280,14 @@ class Review:
         """Return this review extended to the new lines among `lines`, which a model reviews together with kept ones.
         The model sees the oldest new lines and the newest kept ones, at most `MOST_CANDIDATES` of each. `ask` sends the
         text of these candidates to the model and returns its answer."""
-        reviewed = sorted(self.reviewed_lines(lines), key=lambda entry: entry.age)
+        reviewed = sorted(self.reviewed_lines(lines), key=_candidate_age)
         others, again = reviewed[:-MOST_CANDIDATES], reviewed[-MOST_CANDIDATES:]
-        unseen = [Candidate(Group((line.key,)), line) for line in self.unseen(lines)]
-        new = sorted(unseen, key=lambda entry: entry.age)[:MOST_CANDIDATES]
-        shown = {f"c{at}": entry for at, entry in enumerate(sorted([*again, *new], key=lambda entry: entry.age), 1)}
-        kept = {entry.group for entry in again}
+        unseen = [(Group((line.key,)), line) for line in self.unseen(lines)]
+        new = sorted(unseen, key=_candidate_age)[:MOST_CANDIDATES]
+        shown = {f"c{at}": entry for at, entry in enumerate(sorted([*again, *new], key=_candidate_age), 1)}
+        kept = {group for group, _ in again}
         groups = _groups(ask(_text_of(shown, kept)), shown, kept)
-        return Review((*(entry.group for entry in others), *groups), self.seen.union(entry.line.key for entry in new))
+        return Review((*(group for group, _ in others), *groups), self.seen.union(line.key for _, line in new))
 
 
 def _text_of(shown: Mapping[str, Candidate], kept: Collection[Group]) -> str:
@@ -316,23 +312,22 @@ def _groups(answer: Sequence[ReviewedLine], shown: Mapping[str, Candidate], kept
     unused = dict(shown)
     for one in answer:
         named = [name for name in dict.fromkeys(one.of) if name in unused]
-        names = sorted(named, key=lambda name: unused[name].group not in kept)
+        names = sorted(named, key=lambda name: unused[name][0] not in kept)
         members = [unused.pop(name) for name in names]
         if members:
             older = [shown[name] for name in dict.fromkeys(one.replaces) if name in shown and name not in used]
-            replaced = (*(key for member in members for key in member.group.replaces), *_keys(older))
-            conversations = {source.conversation for member in members for source in member.line.sources}
-            lines = (candidate.line for candidate in shown.values())
-            supporting = [line.text for line in lines if line.sources[0].conversation in conversations]
+            replaced = (*(key for group, _ in members for key in group.replaces), *_keys(older))
+            conversations = {source.conversation for _, line in members for source in line.sources}
+            supporting = [line.text for _, line in shown.values() if line.sources[0].conversation in conversations]
             text = one_line(one.text)
-            text = text if text and _is_supported(text, supporting) else members[0].group.text
+            text = text if text and _is_supported(text, supporting) else members[0][0].text
             groups.append(Group(tuple(_keys(members)), text, replaced))
     return groups
 
 
 def _keys(candidates: Iterable[Candidate]) -> Iterator[str]:
     """Yield the keys of all lines for which these `candidates` stand."""
-    return (key for candidate in candidates for key in candidate.group.of)
+    return (key for group, _ in candidates for key in group.of)
 
 
 def _is_supported(text: str, lines: Sequence[str]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from applier.learning import by_rules
 from applier.learning.learned import FinishedConversation
@@ -45,14 +45,9 @@ ALIKE = 0.5
 """Share of the words of a lesson by rules that a model's lesson must contain to count as the same lesson."""
 
 
-class ReadLessons(NamedTuple):
-    """Lessons (things that later conversations can use) of one conversation, and the cost of reading it."""
-
-    lessons: list[Lesson]
-    evidence: Evidence
-    """Facts that were read from the conversation."""
-    usage: Usage
-    """Tokens that the model used; zero if rules read alone."""
+ReadLessons = tuple[list[Lesson], Evidence, Usage]
+"""Lessons (things that later conversations can use) of one conversation, the facts that were read from it, and the
+tokens that the model used; zero if rules read alone."""
 
 
 def read_lessons(conversation: FinishedConversation, model: LessonsModel | None = None) -> ReadLessons:
@@ -60,9 +55,9 @@ def read_lessons(conversation: FinishedConversation, model: LessonsModel | None 
     `model` reads in addition to the rules, if it is not None."""
     analysis = analyze_history(conversation.load(), TokenCounter.for_model(""))
     if model is None:
-        return ReadLessons(lessons_of(analysis.evidence), analysis.evidence, Usage())
+        return lessons_of(analysis.evidence), analysis.evidence, Usage()
     answer, usage = model.ask(analysis)
-    return ReadLessons(with_written(answer, analysis.evidence), analysis.evidence, usage)
+    return with_written(answer, analysis.evidence), analysis.evidence, usage
 
 
 def reading_cost(model: LessonsModel, due: Sequence[FinishedConversation], known: Review, unseen: int) -> float:

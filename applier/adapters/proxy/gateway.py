@@ -31,7 +31,6 @@ from applier.adapters.proxy.responses_api import (
     reply,
     view_record,
     with_view,
-    without_ask,
 )
 from applier.adapters.proxy.upstreams import Destination, RefusedError
 from applier.adapters.proxy.wires import MESSAGES, RESPONSES, Wire, parse, read_answer, write
@@ -178,7 +177,8 @@ class Gateway:
         it asks for a compaction. Return None if it belongs to no conversation yet, or asks for a compaction that only
         the provider can make. `body`: the form for the session."""
         wire, ask = proxied.wire, compaction_ask(body, proxied.path) if proxied.wire is RESPONSES else ""
-        body = without_ask(body, ask) if ask else body
+        if ask in ("trigger", "words"):  # the last item, which asks for the compaction, is no message
+            body = {**body, "input": body["input"][:-1]}
         messages = wire.messages(body)
         if not messages:
             return None

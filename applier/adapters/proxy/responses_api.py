@@ -65,11 +65,6 @@ def compaction_ask(body: Mapping[str, Any], path: str) -> CompactionAsk:
     return "words" if is_in_words else ""
 
 
-def without_ask(body: Data, ask: CompactionAsk) -> Data:
-    """Return the request `body` without its last item if that asks for a compaction, as it is no message."""
-    return {**body, "input": body["input"][:-1]} if ask in ("trigger", "words") else body
-
-
 def with_view(body: Data, record_of: Callable[[str], Data | None]) -> Data:
     """Return the request `body` with the proxy's newest compaction in it replaced by the compacted messages (the view),
     in an item of the type `VIEW`. Earlier items that these messages cover are left out. If `body` contains no
