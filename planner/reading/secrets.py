@@ -149,12 +149,12 @@ KEY_LINE = lazy_pattern(
     r"((?:^|(?<=\\[nr]))(?:[\w./-]{1,99}[:-]\d{1,7}[:-])?"
     rf"(?:[^A-Za-z\n\\\x1b]|(?:\x1b|\\+u001b)\[[\d;]{{0,9}}m|\\+(?:u[0-9a-f]{{4}}|t)){{0,40}}(?:(?<![A-Za-z0-9/=])|{_ESCAPED}))"
     r"(?=(?:[a-z0-9+/]{0,40}[A-Z]){4})(?=(?:[A-Z0-9+/]{0,40}[a-z]){4})(?=[A-Za-z+/]{0,99}[0-9])"
-    r"(?:[A-Za-z0-9+/]{40,100}={0,2}|[A-Za-z0-9+/]{20,98}={1,2})(?=[^\w\n\\\x1b]{0,40}(?:[\\\x1b]|$))",
+    r"(?:[A-Za-z0-9+/]{64}(?:[A-Za-z0-9+/]{6}){0,2}|[A-Za-z0-9+/]{20,98}={1,2})(?=[^\w\n\\\x1b]{0,40}(?:[\\\x1b]|$))",
     re.M,
 )
-"""Line of base64 that is a piece of a private key. It may be in quotes or in JSON, after a line number, a mark of a
-diff, a bar or ``key.pem:12:``. Neither ``sha512-…`` after a name nor a digest, which has letters of one case,
-matches."""
+"""Line of base64 that is a piece of a private key: padded, or as long as PEM, OpenSSH and MIME make lines (64, 70 or 76
+characters). It may be in quotes or in JSON, after a line number, a mark of a diff, a bar or ``key.pem:12:``. Neither
+``sha512-…`` after a name nor a digest, which has letters of one case, matches, nor the id of a document."""
 SECRET_NAME = lazy_pattern(rf".*(?:{_NAME}|(?i:authorization|cookie))", re.DOTALL)
 """Name of a JSON field whose value is a secret, such as ``client_secret``."""
 _WORDS = r"(?:[A-Z]+|[A-Z]{0,3}[a-z]+(?:[A-Z]{1,3}[a-z]{2,})*)"
@@ -228,9 +228,11 @@ MARK = "[secret]"
 _RUN = lazy_pattern(r"[\w.~/+-]{17}", re.ASCII)
 """Run of characters as long as the shortest token that is recognised by its random part. Lines without such a run need
 no search for tokens."""
-_LONG = lazy_pattern(r"(?<![A-Za-z0-9_])(?:(?<=\\)[nrt])?([A-Za-z0-9][\w.~-]{17,})", re.ASCII)
-"""Word, the group, that is long enough for a token with its prefix. The ``n`` of an escape ``\\n`` before it is no part
-of it."""
+_LONG = lazy_pattern(
+    r"(?<![A-Za-z0-9_])(?:(?<=\\)(?:[nrt]|u[0-9a-fA-F]{4})|(?<=\[)[\d;]{1,9}m)?([A-Za-z0-9][\w.~-]{17,})", re.ASCII
+)
+"""Word, the group, that is long enough for a token with its prefix. An escape before it (``\\n``, ``\\u2192``, that
+of a colour) is no part of it."""
 _PARTS = lazy_pattern(r"[_.~-]+")
 """Separator between the prefix and the random part of a token: ``_`` in ``ghp_x8Kq…``."""
 _SPOKEN_PARTS = lazy_pattern(r"[A-Z][a-z]{2,}|[a-z]{3,}|[A-Z]{4,}(?![a-z])|[0-9]{5,}")
@@ -474,7 +476,8 @@ class _Redaction:
         """Return the text that replaces a match of `_LONG`, a long word: ``[secret]`` if a part after its prefix looks
         random, as in a token; else the match unchanged."""
         first, *others = _PARTS.split(match[1])
-        if f" {first.lower()} " in f" {_ID_PREFIXES} " or not any(map(_is_random, others)):
+        is_prefix = first.islower() or first.isupper()  # an id in base64url begins with both cases
+        if not is_prefix or f" {first.lower()} " in f" {_ID_PREFIXES} " or not any(map(_is_random, others)):
             return match[0]
         self.collected.append(match[1])
         return match[0].removesuffix(match[1]) + MARK

@@ -96,6 +96,14 @@ def test_code_names_and_placeholders_stay(text):
     assert redact(text) == text
 
 
+@given(
+    st.text("abcxyzABCXYZ0123456789_-", min_size=30, max_size=60), st.sampled_from(("", "id=", "https://d.example/d/"))
+)
+def test_the_id_of_a_document_stays(random, before):
+    text = f"{before}1aB{random}"
+    assert redact([{"formId": text}]) == [{"formId": text}]
+
+
 def test_all_of_a_long_secret_goes():
     """Longer than what a pattern is shown at a time, at any place in the text."""
     token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0" + LETTERS * 200 + "." + LETTERS
