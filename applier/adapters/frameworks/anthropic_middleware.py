@@ -94,7 +94,6 @@ class CompactionMiddleware(anthropic.Middleware):
         return response
 
     def _exchange(self, request: APIRequest) -> _Exchange | None:
-        """Return the exchange that begins with `request`; None if the request is to be sent unchanged."""
         body = request.json
         is_of_messages = request.method.lower() == "post" and request.url.split("?")[0] == "/v1/messages"
         if not is_of_messages or not isinstance(body, dict) or not isinstance(body.get("messages"), list):
@@ -184,7 +183,6 @@ def _listening(stream_class: type[Any], observe: Callable[[object], None]) -> ty
     plain = get_origin(stream_class) or stream_class
 
     def observed(event: Any) -> Any:
-        """Return `event` unchanged, after passing its message or changes to `observe` if it has them."""
         kind = getattr(event, "type", "")
         if kind in ("message_start", "message_delta"):
             observe(event.message if kind == "message_start" else event.delta)

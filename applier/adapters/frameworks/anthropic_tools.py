@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -24,29 +23,20 @@ __all__ = ["agent_tools", "async_agent_tools"]
 
 def agent_tools(session: Session) -> list[BetaFunctionTool[Any]]:
     """Return the tools by which a model looks up removed turns of `session`, for the tool runner of ``Anthropic``."""
-    return [anthropic.beta_tool(_caller(session, tool["name"]), **tool) for tool in AGENT_TOOLS]
+    return [anthropic.beta_tool(partial(_answer, session, tool["name"]), **tool) for tool in AGENT_TOOLS]
 
 
 def async_agent_tools(session: Session) -> list[BetaAsyncFunctionTool[Any]]:
     """Return the same tools as `agent_tools` for ``AsyncAnthropic``; the store is read in a worker thread."""
 
-    def in_thread(call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `call` as an asynchronous function that runs in a thread."""
+    async def answer_in_thread(name: str, /, **arguments: Any) -> Any:
+        return await anyio.to_thread.run_sync(partial(_answer, session, name, **arguments))
 
-        async def call_in_thread(**arguments: Any) -> Any:
-            return await anyio.to_thread.run_sync(partial(call, **arguments))
-
-        return call_in_thread
-
-    return [anthropic.beta_async_tool(in_thread(_caller(session, tool["name"])), **tool) for tool in AGENT_TOOLS]
+    return [anthropic.beta_async_tool(partial(answer_in_thread, tool["name"]), **tool) for tool in AGENT_TOOLS]
 
 
-def _caller(session: Session, name: str) -> Callable[..., Any]:
-    def call(**arguments: Any) -> Any:
-        """Answer a call of the tool `name` from `session`; raise the SDK's error if that fails."""
-        try:
-            return answer_call(session, name, arguments)
-        except CompactorError as error:
-            raise ToolError(str(error)) from None
-
-    return call
+def _answer(session: Session, name: str, /, **arguments: Any) -> Any:
+    try:
+        return answer_call(session, name, arguments)
+    except CompactorError as error:
+        raise ToolError(str(error)) from None

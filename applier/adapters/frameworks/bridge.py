@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
-from itertools import accumulate, groupby
+from itertools import accumulate, chain, groupby
 from typing import TypeVar
 
 from applier.session import Session
@@ -80,11 +80,10 @@ class RunConversation:
 
     session: Session
     message_count: int = 0
-    """Number of messages in the conversation's newest request."""
     digest: str = ""
-    """Digest of the newest request's messages, by which the next request is recognised as a continuation."""
+    """Digest of the request's messages, by which the next request is recognised as a continuation."""
     call_ids: frozenset[str] = frozenset()
-    """Ids of the tool calls in the model's newest answer."""
+    """Ids of the tool calls in the model's answer."""
 
 
 class RunConversations:
@@ -119,7 +118,6 @@ class RunConversations:
             return next(callers, self._conversations[0].session)
 
     def _add(self) -> RunConversation:
-        """Add a conversation with a child of the first session. Close the oldest children if there are too many."""
         first, *children = self._conversations
         conversation = RunConversation(first.session.child(""))
         for oldest in children[: max(0, len(children) + 1 - MAX_CHILDREN)]:
@@ -179,7 +177,15 @@ def apply_to_plain(
         flat = [piece for group in pieces for piece in group]
         plain = [to_plain(piece) for piece in flat]
         view = act(plain)
-        return None if view is None else _joined(_converted_back(view, plain, flat, from_plain), messages, pieces)
+        if view is None:
+            return None
+        originals, made = defaultdict[str, list[T]](list), list[T]()
+        for message, original in zip(plain, flat, strict=True):
+            originals[message_digest(message)].append(original)
+        for message in reversed(view):  # of several equal originals the newest comes first
+            equal = originals.get(message_digest(message))
+            made.append(equal.pop() if equal else from_plain(message))
+        return _joined(made[::-1], messages, pieces)
     except Exception as error:  # noqa: BLE001 - its text may quote the conversation
         logger.warning("the messages go out as they came: %s", type(error).__name__)
         return None
@@ -197,23 +203,17 @@ def _joined(view: Sequence[T], messages: Sequence[T], pieces: Sequence[Sequence[
     return joined
 
 
-def _converted_back(
-    view: Sequence[Message], plain: Sequence[Message], originals: Sequence[T], from_plain: Callable[[Message], T]
-) -> list[T]:
-    """Return `view` in the framework's form. A message that equals one of `plain` becomes its original (the newest, if
-    several are equal); others are converted by `from_plain`."""
-    by_digest = defaultdict[str, list[T]](list)
-    for message, original in zip(plain, originals, strict=True):
-        by_digest[message_digest(message)].append(original)
-    converted = list[T]()
-    for message in reversed(view):
-        equal = by_digest.get(message_digest(message))
-        converted.append(equal.pop() if equal else from_plain(message))
-    return converted[::-1]
-
-
-def grouped(messages: Sequence[T], kind: Callable[[T], object]) -> list[list[T]]:
-    """Return `messages` in groups that become one Anthropic message each, such as all results of parallel calls.
-    Neighbours of the same `kind` form a group; a message for which `kind` returns a false value stays alone."""
-    runs = groupby(messages, kind)
-    return [group for key, run in runs for group in ([list(run)] if key else ([message] for message in run))]
+def apply_to_groups(
+    act: Callable[[list[Message]], list[Message] | None],
+    messages: Sequence[T],
+    lead: int,
+    is_result: Callable[[T], bool],
+    to_plain: Callable[[list[T]], Message],
+    from_plain: Callable[[Message], list[T]],
+) -> list[T] | None:
+    """Do the same as `apply_to_plain` for a framework in which each result is a message of its own: neighbouring
+    results are converted together, as the API demands them in one message. The first `lead` messages stay unchanged."""
+    runs = groupby(messages[lead:], is_result)
+    groups = [group for are_results, run in runs for group in ([list(run)] if are_results else ([one] for one in run))]
+    view = apply_to_plain(act, groups, to_plain, from_plain)
+    return None if view is None else [*messages[:lead], *chain.from_iterable(view)]

@@ -14,13 +14,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any
 
 from agent.context_engine import ContextEngine
 
 from applier.adapters.agent_tools import AGENT_TOOLS, LOOK_UP_TOOLS, answer_call
-from applier.adapters.frameworks.bridge import apply_to_plain, grouped
+from applier.adapters.frameworks.bridge import apply_to_groups
 from applier.adapters.transcripts.openai_chat import from_openai, leading_system, strip_openai, to_openai
 from applier.session import Session
 from applier.settings import load_settings
@@ -83,8 +82,14 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
     ) -> list[dict[str, Any]]:
         """Return `messages` compacted, with their originals stored. Return the same list if that saves nothing or
         fails. `focus_topic`: words for what the compaction is to keep."""
+
+        def compact(plain: list[Message]) -> list[Message] | None:
+            compaction = session.compact(plain, focus_topic or "")
+            return compaction.messages if compaction.applied else None
+
         try:
-            view = self._compact(messages, focus_topic or "")
+            session = self._open_session()
+            view = _apply_to_plain(compact, messages)
         except Exception as error:  # noqa: BLE001 - the host's agent goes on whatever fails here
             logger.warning("the messages stay as they are: %s", type(error).__name__)
             view = None
@@ -128,16 +133,6 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
             return json.dumps({"error": str(error)})
         return json.dumps({"content": answer if isinstance(answer, str) else readable_text(answer)}, ensure_ascii=False)
 
-    def _compact(self, messages: Sequence[dict[str, Any]], focus: str) -> list[dict[str, Any]] | None:
-        """Return Hermes' `messages` compacted; None if nothing was saved."""
-        session = self._open_session()
-
-        def compact(plain: list[Message]) -> list[Message] | None:
-            compaction = session.compact(plain, focus)
-            return compaction.messages if compaction.applied else None
-
-        return _apply_to_plain(compact, messages)
-
     def _open_session(self) -> Session:
         if self._session is None:
             window = {"window_tokens": self.context_length} if self.context_length else {}
@@ -153,14 +148,14 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
 
 
 def _apply_to_plain(act: Any, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
-    """Let `act`, a method of a session, work on Hermes' `messages`, as `apply_to_plain` does. System messages in front
-    stay unchanged."""
-    lead = leading_system(messages)
-    groups = grouped(messages[lead:], lambda message: message["role"] == "tool")
-    view = apply_to_plain(
-        act, groups, lambda group: strip_openai(from_openai(group))[0], lambda message: to_openai([message])
+    return apply_to_groups(
+        act,
+        messages,
+        leading_system(messages),
+        lambda message: message["role"] == "tool",
+        lambda group: strip_openai(from_openai(group))[0],
+        lambda message: to_openai([message]),
     )
-    return None if view is None else [*messages[:lead], *chain.from_iterable(view)]
 
 
 def register(context: Any) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any, NamedTuple, cast
 
 import anyio.to_thread
@@ -41,9 +41,9 @@ from langgraph.config import get_config
 from pydantic_core import to_jsonable_python
 
 from applier.adapters.agent_tools import AGENT_TOOLS, Answer, answer_call
-from applier.adapters.frameworks.bridge import OPEN_SESSIONS, OpenSessions, SessionOf, apply_to_plain, grouped, opener
+from applier.adapters.frameworks.bridge import OPEN_SESSIONS, OpenSessions, SessionOf, apply_to_groups, opener
 from applier.adapters.transcripts.openai_chat import from_openai, strip_openai, to_openai
-from applier.adapters.transcripts.transcript import carried_by, opaque_block
+from applier.adapters.transcripts.transcript import opaque_block
 from applier.session import Session
 from applier.session.request import fields_of_body
 from planner.errors import CompactorError, TranscriptError
@@ -110,10 +110,12 @@ class ThreadSessions:
         self._sessions.close()
 
     def _agent(self, place: _Place, messages: Sequence[Any]) -> _Agent:
-        """Return the agent that calls the model at `place` with `messages`, and note this call."""
         role = "|".join(part.split(":")[0] for part in place.namespace.split("|"))
         with self._lock:
-            earlier = self._agents.pop(place, None) or self._pop_continued(place.thread, role, messages)
+            same_role = [at for at, one in self._agents.items() if at.thread == place.thread and one.role == role]
+            # a subagent may run again in a new task
+            again = (at for at in reversed(same_role) if self._agents[at].is_continued_by(messages))
+            earlier = self._agents.pop(place if place in self._agents else next(again, place), None)
             session = earlier.session if earlier else f"{place.thread}/{place.namespace}".rstrip("/")
             agent = _Agent(session, role, len(messages), messages[-1] if messages else None)
             self._agents[place] = agent
@@ -121,28 +123,16 @@ class ThreadSessions:
                 del self._agents[next(iter(self._agents))]
             return agent
 
-    def _pop_continued(self, thread: str, role: str, messages: Sequence[Any]) -> _Agent | None:
-        """Find the subagent that runs again in a new task of `thread`: it has this `role`, and `messages` continue its
-        own. Remove it from the known agents and return it; None if there is none."""
-        for place, agent in reversed(self._agents.items()):
-            if place.thread == thread and agent.role == role and agent.is_continued_by(messages):
-                return self._agents.pop(place)
-        return None
-
 
 def _messages(request: Any) -> Sequence[Any]:
-    """Return the messages in the state of a request to an agent or a tool; empty if it has none."""
     state = getattr(request, "state", request)
     messages = state.get("messages") if isinstance(state, Mapping) else getattr(state, "messages", None)
     return messages if isinstance(messages, list) else []
 
 
 def _place(messages: Sequence[Any]) -> _Place:
-    """Return the place of the agent that runs now, from LangGraph's configuration. In a run without a thread, the id of
-    the first message takes the place of the thread's.
-
-    LangGraph's ``tools:4f1c|model:9a0e`` is the node of a model in an agent that runs in the task ``tools:4f1c``.
-    """
+    """Return the place of the agent that runs now: ``tools:4f1c`` if LangGraph's namespace is that of its node for the
+    model, ``tools:4f1c|model:9a0e``. Without a thread, the id of the first message replaces the thread's."""
     try:
         configurable = get_config().get("configurable", {})
     except RuntimeError:  # the call is made outside a graph
@@ -163,7 +153,6 @@ def context_tools(session: Session | SessionOf[Any]) -> list[BaseTool]:
 
 def _context_tool(session_of: SessionOf[Any], name: str, description: str, input_schema: dict[str, Any]) -> BaseTool:
     def call(runtime: ToolRuntime[Any, Any], **arguments: Any) -> Answer:
-        """Answer a call of the tool `name` from the session of the agent that runs."""
         session = session_of(runtime)
         if session is None:
             raise ToolException("nothing of this conversation was compacted")
@@ -224,8 +213,8 @@ class LangChainCompaction(AgentMiddleware[Any, Any, Any]):
         return _reported(session, await handler(shorter))
 
     def _session_and_request(self, request: ModelRequest[Any]) -> tuple[Session | None, ModelRequest[Any]]:
-        """Return the session that compacts the conversation of `request`, if any, and the request with the tools that
-        the model may call: without `context_tools` if there is no session, or if the agent has no other tools."""
+        """Return the session of `request`, if any, and the request, without `context_tools` if there is no session or
+        the agent has no other tools."""
         session = self._session_of(request)
         others = [tool for tool in request.tools if not any(tool is context_tool for context_tool in self.tools)]
         is_offered = session is not None and others
@@ -240,7 +229,6 @@ def pre_model_hook(session: Session | SessionOf[Any]) -> Callable[[Any], dict[st
     session_of = opener(session)
 
     def prepared(state: Any) -> dict[str, list[AnyMessage]]:
-        """Return the messages of the graph's `state`, compacted by its session if it has one."""
         chosen, messages = session_of(state), state["messages"]
         return {"llm_input_messages": (chosen and _apply_to_plain(chosen.prepare, messages)) or messages}
 
@@ -248,7 +236,6 @@ def pre_model_hook(session: Session | SessionOf[Any]) -> Callable[[Any], dict[st
 
 
 def _compacted(session: Session, request: ModelRequest[Any]) -> ModelRequest[Any]:
-    """Return `request` with its messages compacted by `session`, which first gets the request's model and tools."""
     system, settings, model = request.system_message, dict(request.model_settings or {}), request.model
     thinking = settings.get("thinking") or getattr(model, "thinking", None)
     body = {
@@ -263,7 +250,6 @@ def _compacted(session: Session, request: ModelRequest[Any]) -> ModelRequest[Any
 
 
 def _shorter(session: Session, request: ModelRequest[Any], error: Exception) -> ModelRequest[Any]:
-    """Return a shorter request after the provider's `error` about the length; raise `error` if there is none."""
     shorter = _apply_to_plain(lambda plain: session.recover(plain, error), request.messages)
     if shorter is None:
         raise error
@@ -278,7 +264,6 @@ def _tool(tool: Any) -> Mapping[str, Any]:
 
 
 def _reported(session: Session, response: ModelResponse[Any]) -> ModelResponse[Any]:
-    """Report the provider's token count in `response` to the session, and return `response`."""
     for message in response.result:
         if isinstance(message, AIMessage) and message.usage_metadata:
             session.observe({"input_tokens": message.usage_metadata["input_tokens"]})
@@ -288,13 +273,8 @@ def _reported(session: Session, response: ModelResponse[Any]) -> ModelResponse[A
 def _apply_to_plain(
     act: Callable[[list[Message]], list[Message] | None], messages: Sequence[AnyMessage]
 ) -> list[AnyMessage] | None:
-    """Let `act`, a method of a session, work on LangChain's `messages`, as `apply_to_plain` does. System messages in
-    front stay unchanged; later ones are part of the conversation."""
     lead = next((at for at, message in enumerate(messages) if not isinstance(message, SystemMessage)), len(messages))
-    # consecutive results answer parallel calls, and the API demands them in one message
-    groups = grouped(messages[lead:], lambda message: isinstance(message, ToolMessage))
-    view = apply_to_plain(act, groups, _plain, _from_plain)
-    return None if view is None else [*messages[:lead], *chain.from_iterable(view)]
+    return apply_to_groups(act, messages, lead, lambda message: isinstance(message, ToolMessage), _plain, _from_plain)
 
 
 _NO_SUCH_FORM = (ValueError, TypeError, KeyError, TranscriptError)
@@ -328,7 +308,6 @@ _KNOWN_FORMS = ("reasoning", "server_tool", "_call", "_use", "_result", "_output
 
 
 def _is_known(block: Block) -> bool:
-    """Return True if this package knows the type of `block`, and of all blocks in it if it is a tool result."""
     inner = block.get("content") if block["type"] == "tool_result" else None
     has_known_type = block["type"] in _KNOWN or any(form in block["type"] for form in _KNOWN_FORMS)
     return has_known_type and (not isinstance(inner, list) or all(map(_is_known, inner)))
@@ -339,8 +318,12 @@ def _by_block(group: list[AnyMessage]) -> Message:
     opaque block, which is passed through unchanged."""
     first = group[0]
     if isinstance(first, ToolMessage):
-        results = [message for message in group if isinstance(message, ToolMessage)]
-        return {"role": "user", "content": list(map(_result, results))}
+        results = [
+            {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": _blocks(message.content)}
+            for message in group
+            if isinstance(message, ToolMessage)
+        ]
+        return {"role": "user", "content": results}
     if isinstance(first, AIMessage):
         bare = first.model_copy(update={"content": ""})
         calls = blocks(from_openai(convert_to_openai_messages([bare]))[0])
@@ -353,10 +336,6 @@ def _by_block(group: list[AnyMessage]) -> Message:
 
 _MESSAGE = "langchain"
 """Key in an opaque block that carries a complete message."""
-
-
-def _result(message: ToolMessage) -> Block:
-    return {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": _blocks(message.content)}
 
 
 def _blocks(content: str | list[Any]) -> list[Block]:
@@ -378,30 +357,28 @@ def _block(item: Any) -> Sequence[Block]:
 
 
 def _from_plain(message: Message) -> list[AnyMessage]:
-    """Return an Anthropic message as LangChain's messages, with the original content in place of opaque blocks."""
     if isinstance(message["content"], str):
         return cast(list[AnyMessage], convert_to_messages(to_openai([message])))
     built = list[Any]()
     for is_whole, run in groupby(message["content"], _carries_message):
         content = list(run)
         if is_whole:
-            built += messages_from_dict([carried_by(block)[_MESSAGE] for block in content])
+            built += messages_from_dict([block["carried"][_MESSAGE] for block in content])
         else:
             built += map(_restored, convert_to_messages(to_openai([{**message, "content": content}])))
     return built
 
 
 def _restored(message: Any) -> Any:
-    """Return LangChain's `message` with the original content in place of opaque blocks."""
     if not isinstance(message.content, list):
         return message
     content = [
-        carried_by(block) if isinstance(block, dict) and block.get("type") == OPAQUE else block
+        block["carried"] if isinstance(block, dict) and block.get("type") == OPAQUE else block
         for block in message.content
     ]
     return message.model_copy(update={"content": content})
 
 
 def _carries_message(block: Block) -> bool:
-    carried = carried_by(block) if block["type"] == OPAQUE else None
+    carried = block["carried"] if block["type"] == OPAQUE else None
     return isinstance(carried, dict) and _MESSAGE in carried

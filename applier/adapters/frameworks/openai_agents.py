@@ -71,8 +71,6 @@ class CompactedModels(ModelProvider):
 
 
 class _CompactedModel(Model):
-    """Wrapper of a model that compacts the messages of each call."""
-
     def __init__(self, model: Model, conversations: RunConversations) -> None:
         self._model, self._conversations = model, conversations
         for name in _PASSED_ON:
@@ -120,9 +118,8 @@ class _Call:
         """Return the request with compacted items; unchanged if the server stores earlier items of the conversation."""
         if self._request.get("previous_response_id") or self._request.get("conversation_id"):
             return self._request
-        items = self._request["input"]
-        if isinstance(items, str):
-            self._request["input"] = items = [{"role": "user", "content": items}]
+        if isinstance(items := self._request["input"], str):
+            self._request["input"] = [{"role": "user", "content": items}]
         return self._with(self._session_prepared) or self._request
 
     def shorter(self, error: Exception) -> dict[str, Any]:
@@ -149,19 +146,18 @@ class _Call:
     def _session_prepared(self, plain: list[Message]) -> list[Message]:
         """Find the conversation that these Anthropic messages continue, and return them compacted by its session."""
         self._conversation = self._conversations.find(plain)
-        settings, tools = self._request["model_settings"], self._request["tools"]
         body = {
             "model": str(getattr(self._model, "model", "")),
             "system": self._request["system_instructions"],
-            "tools": [*map(_definition, tools), *map(_handoff_definition, self._request["handoffs"])],
-            "max_tokens": settings.max_tokens,
+            "tools": [*map(_definition, self._request["tools"]), *map(_handoff_definition, self._request["handoffs"])],
+            "max_tokens": self._request["model_settings"].max_tokens,
         }
         self._conversation.session.set_request(**fields_of_body(body))
         return self._conversation.session.prepare(plain)
 
     def _with(self, act: Callable[[list[Message]], list[Message] | None]) -> dict[str, Any] | None:
-        """Convert the request's items to Anthropic messages, call `act` with them, and return the request with the
-        result. Return None without messages, if `act` returns None, and after any error; it is then sent unchanged."""
+        """Return the request with the result of `act`, which gets the items as Anthropic messages. Return None without
+        messages, if `act` returns None, and after any error; the request is then sent unchanged."""
         try:
             read = read_items(list(map(plain_entry, self._request["input"])))
             view = act(read.messages) if read.messages else None
@@ -182,7 +178,6 @@ def _handoff_definition(handoff: Handoff[Any, Any]) -> dict[str, Any]:
 
 
 async def _answer(context: ToolContext[Any], arguments: str) -> Any:
-    """Return the answer of one of the `CONTEXT_TOOLS`, from the conversation of the agent that called it."""
     models = getattr(context.run_config, "model_provider", None)
     if not isinstance(models, CompactedModels):
         return "nothing of this conversation was compacted"
@@ -196,7 +191,6 @@ async def _answer(context: ToolContext[Any], arguments: str) -> Any:
 
 
 def _tool_output(block: Block) -> dict[str, Any]:
-    """Return an Anthropic block in the form in which the SDK takes it from a tool."""
     (message,) = to_items(ReadItems(), [{"role": "user", "content": [block]}])
     (part,) = message["content"]
     return {**part, "type": part["type"].removeprefix("input_")}

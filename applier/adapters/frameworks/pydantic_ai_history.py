@@ -130,7 +130,6 @@ def _pieces(message: ModelMessage) -> Iterator[ModelMessage]:
 
 
 def _describe(session: Session, request: ModelRequestContext) -> None:
-    """Report the token count of the last prompt to the session, and model, system prompt and tools of `request`."""
     messages = request.messages
     last = next((m for m in reversed(messages[-2:]) if isinstance(m, ModelResponse)), None)
     if last is not None and last.usage.input_tokens:
@@ -183,7 +182,9 @@ def _is_in_conversation(part: Any) -> bool:
 def _pairs_of(message: ModelMessage) -> Iterator[tuple[Block, Any]]:
     """Yield a pair for each part of `message` that belongs to the conversation: its Anthropic block, and the part. Each
     piece of a user prompt counts as a part."""
-    unpaired = _unpaired(message)
+    native = (NativeToolCallPart, NativeToolReturnPart)
+    calls, results = ({part.tool_call_id for part in message.parts if isinstance(part, kind)} for kind in native)
+    unpaired = calls ^ results  # of tools that the provider runs, in this message
     for part in filter(_is_in_conversation, message.parts):
         if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
             for piece in part.content:
@@ -198,13 +199,6 @@ _SEALED = "sealed by the provider"
 """Text in place of a provider's compaction that only the provider can read."""
 
 
-def _unpaired(message: ModelMessage) -> set[str]:
-    """Return the ids of tool calls by the provider itself that have only a call or only a result in `message`."""
-    calls = {part.tool_call_id for part in message.parts if isinstance(part, NativeToolCallPart)}
-    results = {part.tool_call_id for part in message.parts if isinstance(part, NativeToolReturnPart)}
-    return calls ^ results
-
-
 _Media = BinaryContent | ImageUrl | DocumentUrl | AudioUrl | VideoUrl | UploadedFile
 
 
@@ -213,10 +207,23 @@ def _block(part: Any) -> Block:
     if isinstance(part, str | TextPart | UserPromptPart | TextContent):
         text = part if isinstance(part, str) else part.content
         return {"type": "text", "text": text} if isinstance(text, str) else _opaque(part)
-    if isinstance(part, _Media):
-        return _medium(part) or _opaque(part)
-    if isinstance(part, BaseToolCallPart | BaseToolReturnPart):
-        return _call_or_result(part)
+    if isinstance(part, ImageUrl | DocumentUrl):
+        kind = "image" if isinstance(part, ImageUrl) else "document"
+        return {"type": kind, "source": {"type": "url", "url": part.url}}
+    if isinstance(part, BinaryContent) and (part.is_image or part.media_type == "application/pdf"):
+        source = {"type": "base64", "media_type": part.media_type, "data": part.base64}
+        return {"type": "image" if part.is_image else "document", "source": source}
+    if isinstance(part, NativeToolCallPart | NativeToolReturnPart) and _is_core_kind(part):
+        return _opaque(part)
+    if isinstance(part, BaseToolCallPart):
+        kind = "server_tool_use" if isinstance(part, NativeToolCallPart) else "tool_use"
+        return {"type": kind, "id": part.tool_call_id, "name": part.tool_name, "input": part.args_as_dict()}
+    if isinstance(part, NativeToolReturnPart):
+        content = to_jsonable_python(part.content)
+        return {"type": f"{part.tool_name}_tool_result", "tool_use_id": part.tool_call_id, "content": content}
+    if isinstance(part, BaseToolReturnPart):
+        flag = {} if part.outcome == "success" else {"is_error": True}
+        return {"type": "tool_result", "tool_use_id": part.tool_call_id, "content": _result_content(part), **flag}
     if isinstance(part, ThinkingPart) and part.signature:
         return {"type": "thinking", "thinking": part.content, "signature": part.signature}
     if isinstance(part, ThinkingPart):
@@ -229,80 +236,42 @@ def _opaque(part: Any) -> Block:
     return opaque_block(str(kind), to_jsonable_python(part))
 
 
-def _call_or_result(part: Any) -> Block:
-    """Return a tool call or tool result, of the client's tools or the provider's own, as an Anthropic block."""
-    is_native = isinstance(part, NativeToolCallPart | NativeToolReturnPart)
-    if is_native and _is_core_kind(part):
-        return _opaque(part)
-    if isinstance(part, BaseToolCallPart):
-        kind = "server_tool_use" if is_native else "tool_use"
-        return {"type": kind, "id": part.tool_call_id, "name": part.tool_name, "input": part.args_as_dict()}
-    if is_native:
-        kind, content = f"{part.tool_name}_tool_result", to_jsonable_python(part.content)
-        return {"type": kind, "tool_use_id": part.tool_call_id, "content": content}
-    result = {"type": "tool_result", "tool_use_id": part.tool_call_id, "content": _result_content(part)}
-    return result if part.outcome == "success" else {**result, "is_error": True}
-
-
 def _is_core_kind(part: Any) -> bool:
     """Return True for a part of pydantic-ai's own tools, such as its tool search, which must stay because later
     requests depend on it. A kind that others declare has their name in front: ``inventory.lookup``."""
     return bool(part.tool_kind) and "." not in part.tool_kind
 
 
-def _result_content(part: ToolReturnPart) -> str | list[Block]:
-    """Return the content of a tool result as a text, or as blocks if it contains media or must stay unchanged. In the
-    latter case an opaque block, which is never compacted, is added to protect it."""
+def _result_content(part: BaseToolReturnPart) -> str | list[Block]:
+    """Return the content of a tool result as a text, or as blocks if it contains media or must stay unchanged, which an
+    opaque block ensures."""
     items = part.content if isinstance(part.content, list) else [part.content]
     if not _is_core_kind(part) and not any(isinstance(item, _Media) for item in items):
         return part.model_response_str(wrap_if_error=False)
+    texts_and_media = (item if isinstance(item, _Media | str) else to_json(to_jsonable_python(item)) for item in items)
     staying = [opaque_block(str(part.tool_kind), part.tool_kind)] if _is_core_kind(part) else []
-    return [*map(_item_block, items), *staying]
-
-
-def _item_block(item: Any) -> Block:
-    return (
-        _block(item) if isinstance(item, _Media | str) else {"type": "text", "text": to_json(to_jsonable_python(item))}
-    )
-
-
-def _medium(medium: Any) -> Block | None:
-    """Return an image or document as an Anthropic block; None for media that Anthropic's form lacks, such as audio."""
-    if isinstance(medium, ImageUrl | DocumentUrl):
-        kind = "image" if isinstance(medium, ImageUrl) else "document"
-        return {"type": kind, "source": {"type": "url", "url": medium.url}}
-    media_type = getattr(medium, "media_type", "")
-    if not isinstance(medium, BinaryContent) or not (medium.is_image or media_type == "application/pdf"):
-        return None
-    kind = "image" if medium.is_image else "document"
-    return {"type": kind, "source": {"type": "base64", "media_type": media_type, "data": medium.base64}}
+    return [*map(_block, texts_and_media), *staying]
 
 
 def _rebuilt(message: Message, parts: Mapping[str, Any]) -> ModelMessage:
-    """Return an Anthropic `message` in pydantic-ai's form. An unchanged block becomes its original part, another block
-    a new part. `parts`: the original parts, by their blocks as JSON."""
+    """Return an Anthropic `message` in pydantic-ai's form. `parts`: the original parts, by their blocks as JSON."""
     made = [parts.get(to_json(block)) or _part(block, message["role"], parts) for block in blocks(message)]
     return ModelResponse(parts=made) if message["role"] == "assistant" else ModelRequest(parts=made)
 
 
 def _part(block: Block, role: str, parts: Mapping[str, Any]) -> Any:
-    """Return a new part for `block` in a message of `role`. As pydantic-ai's results contain the name of the tool, it
-    is taken from the call among the original `parts`."""
+    """Return a new part for `block`. A result gets the name of its tool from the call among the original `parts`."""
     if block["type"] == "tool_use":
         return ToolCallPart(block["name"], block["input"], block["id"])
     if block["type"] == "tool_result":
         calls = {p.tool_call_id: p.tool_name for p in parts.values() if isinstance(p, ToolCallPart)}
         name, outcome = calls.get(block["tool_use_id"], ""), "failed" if block.get("is_error") else "success"
-        return ToolReturnPart(name, _content(block.get("content")), block["tool_use_id"], outcome=cast(Any, outcome))
+        inner = block.get("content")
+        text, media = readable_text(inner), [b for b in inner if b.get("source")] if isinstance(inner, list) else []
+        content = [*([text] if text else []), *map(_file, media)] if media else text
+        return ToolReturnPart(name, content, block["tool_use_id"], outcome=cast(Any, outcome))
     text = block["text"] if block["type"] == "text" else to_json(block)
     return TextPart(text) if role == "assistant" else UserPromptPart(text)
-
-
-def _content(content: Any) -> Any:
-    """Return the `content` of a tool result in pydantic-ai's form: a text, or a list of a text and media."""
-    media = [block for block in content if block.get("source")] if isinstance(content, list) else []
-    text = readable_text(content)
-    return [*([text] if text else []), *map(_file, media)] if media else text
 
 
 def _file(block: Block) -> Any:
