@@ -12,7 +12,6 @@ from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from functools import wraps
 from importlib import metadata
 from typing import Annotated, Any
 
@@ -20,7 +19,6 @@ from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import Field, ValidationError
-from pydantic.fields import FieldInfo
 
 from applier.adapters.agent_tools import PROJECT_TOOLS, answer_call, wrong_argument
 from applier.adapters.visible import Visible, VisibleConversation
@@ -40,18 +38,26 @@ _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 
 
 class _Server(MCPServer):
-    """MCP server that explains a wrong argument in one line."""
+    """MCP server that explains a failed call to the model in one line."""
+
+    visible_by_thread: Visible | None = None
+    """Conversations of which a call sees only those of its thread; None if all calls see the same."""
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
         """Call the tool `name`, and raise ToolError with a text for the model if that fails."""
+        if self.visible_by_thread is not None:
+            meta: Mapping[str, Any] = (context.request_context.meta if context else None) or {}
+            self.visible_by_thread.show(str(meta.get("threadId", "")))
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
-            if not isinstance(error.__cause__, ValidationError):
-                raise
-            raise ToolError(wrong_argument(name, error.__cause__)) from None
+            if isinstance(error.__cause__, ValidationError):
+                raise ToolError(wrong_argument(name, error.__cause__)) from None
+            if isinstance(error.__cause__, CompactorError):
+                raise ToolError(f"{error}: {error.__cause__}") from None
+            raise
 
 
 def mcp_server(visible: Visible, *, by_thread: bool = False) -> MCPServer:
@@ -62,47 +68,16 @@ def mcp_server(visible: Visible, *, by_thread: bool = False) -> MCPServer:
     server = _Server(
         "compactor", instructions=_INSTRUCTIONS, version=metadata.version("relevance-compactor"), log_level="CRITICAL"
     )
+    server.visible_by_thread = visible if by_thread else None
     tools = _Tools(visible)
     look_ups = (_look_up(visible, name) for name in PROJECT_TOOLS)
     for tool in (*look_ups, tools.brief, tools.log, tools.preview_compaction):
-        with_errors = _with_tool_errors(tool)
-        limited = _limited_to_thread(visible, with_errors) if by_thread else with_errors
-        server.tool(annotations=_READS, structured_output=False)(limited)
+        server.tool(annotations=_READS, structured_output=False)(tool)
     newest = "The brief of the conversation compacted last."
-    server.resource("brief://current", name="brief", description=newest)(_with_tool_errors(tools.brief))
+    server.resource("brief://current", name="brief", description=newest)(tools.brief)
     by_session = server.resource("brief://{session}", name="brief of a session", description="By the session's id.")
-    by_session(_with_tool_errors(tools.brief_of))
+    by_session(tools.brief_of)
     return server
-
-
-def _with_tool_errors(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the tool function `run` with this package's errors raised as `ToolError`, whose text the model gets."""
-
-    @wraps(run)
-    def tool(**arguments: Any) -> Any:
-        try:
-            return run(**arguments)
-        except CompactorError as error:
-            raise ToolError(str(error)) from None
-
-    return tool
-
-
-def _limited_to_thread(visible: Visible, run: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the tool function `run`, limited to the thread (conversation) from which the client makes the call."""
-    signature = inspect.signature(run)
-    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=Context)
-
-    @wraps(run)
-    def tool(*, context: Context, **arguments: Any) -> Any:
-        """Limit the server to the thread in the call's ``threadId``, and call `run`."""
-        meta: Mapping[str, Any] = context.request_context.meta or {}
-        visible.show(str(meta.get("threadId", "")))
-        return run(**arguments)
-
-    tool.__signature__ = signature.replace(parameters=[*signature.parameters.values(), context])  # type: ignore[attr-defined]
-    tool.__annotations__ = {**run.__annotations__, "context": Context}
-    return tool
 
 
 def _look_up(visible: Visible, name: str) -> Callable[..., Any]:
@@ -111,21 +86,21 @@ def _look_up(visible: Visible, name: str) -> Callable[..., Any]:
     model = PROJECT_TOOLS[name].input
 
     def tool(**arguments: Any) -> list[str | Image]:
-        """Return the tool's answer as texts and images, which MCP can transport."""
         content = answer_call(visible, name, arguments, PROJECT_TOOLS)
         parts = [content] if isinstance(content, str) else map(_part, content)
         return [part for part in parts if part is not None]
 
-    def parameter(name: str, field: FieldInfo) -> inspect.Parameter:
-        """Return an argument of the tool as a parameter of its signature."""
-        default = inspect.Parameter.empty if field.is_required() else field.default
-        return inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[field.annotation, field]
+    parameters = [
+        inspect.Parameter(
+            argument,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.is_required() else field.default,
+            annotation=Annotated[field.annotation, field],
         )
-
-    signature = inspect.Signature([parameter(*item) for item in model.model_fields.items()])
+        for argument, field in model.model_fields.items()
+    ]
     tool.__name__, tool.__doc__ = name, inspect.getdoc(model)
-    tool.__signature__ = signature  # type: ignore[attr-defined]
+    tool.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return tool
 
 
@@ -183,7 +158,6 @@ class _Tools:
 
 
 def _line(event: dict[str, Any]) -> str:
-    """Return a stored event as a line of the log: time, kind, message, tokens before and after."""
     at = datetime.fromtimestamp(event["time"], UTC)
     sizes = f"{event.get('tokens_before', 0):,} → {event.get('tokens_after', 0):,} tokens"
     return f"{at:%Y-%m-%d %H:%M:%S} {event.get('kind', '')}: {event.get('message', '')} ({sizes})"
