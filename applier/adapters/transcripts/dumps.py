@@ -1,8 +1,8 @@
 """Reads files that other libraries (LangChain, Gemini …) and coding agents (OpenHands, OpenCode, Pi …) saved.
 
 Each format has a function that yields the content of one entry of its list as pairs of a sender and blocks. Some also
-have a function that finds the lists in a file. If an entry lacks a field, KeyError is raised, which `paired` turns into
-an error that names the entry's place.
+have a function that returns the conversations in a file, none if the file has another form. If an entry lacks a field,
+KeyError is raised, which `paired` turns into an error that names the entry's place.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ _ROLES = {
 
 
 def _chat(role: str, entry: Data) -> EntryContent:
-    """Yield the content of a chat message in the form that most libraries use: texts and tool calls, or a result.
-    `role`: its role or type, as its library names it."""
+    """Yield the content of a chat message in the form that most libraries use. `role`: its role or type."""
     if role in ("tool", "function", "observation"):
         failed = entry.get("status") == "error"
         yield "host", [result_block(entry.get("tool_call_id"), entry.get("name"), entry.get("content"), failed)]
@@ -61,8 +60,8 @@ def _call_of(call: Data) -> Block:
 
 
 def _langchain_fields(entry: Data) -> Data:
-    """Return the fields and the type of a LangChain message in one flat dict. `entry` is such a message as written by
-    ``messages_to_dict``, by ``dumpd`` or in a graph's state, which nest the fields differently."""
+    """Return the fields of a LangChain message in one flat dict: ``messages_to_dict``, ``dumpd`` and the states of
+    graphs nest them differently."""
     inner = entry.get("data") or entry.get("kwargs") or entry
     return {"type": entry.get("type"), **inner} if isinstance(inner, dict) else entry
 
@@ -79,16 +78,14 @@ def _langchain(entry: Data) -> EntryContent:
 
 
 def _pydantic_ai(entry: Data) -> EntryContent:
-    """Yield the parts of a request or response that pydantic-ai saved, without the model's thinking."""
     for part in entry["parts"]:
         kind, content = part["part_kind"], part.get("content")
         key, name = part.get("tool_call_id"), part.get("tool_name")
         if kind.endswith("tool-call"):
             yield "assistant", [call_block(key, name, part.get("args"))]
         elif name and (kind.endswith("tool-return") or kind == "retry-prompt"):
-            failed = (
-                kind == "retry-prompt" or part.get("outcome", "success") != "success"
-            )  # older files have no outcome
+            # older files have no outcome
+            failed = kind == "retry-prompt" or part.get("outcome", "success") != "success"
             yield "host", [result_block(key, name, content, failed)]
         elif kind not in THINKING:
             sender = {"user-prompt": "user", "system-prompt": "system"}.get(kind, "host")
@@ -97,8 +94,7 @@ def _pydantic_ai(entry: Data) -> EntryContent:
 
 
 def _pydantic_ai_lists(values: Any) -> list[EntryList]:
-    """Return the conversation in a file of pydantic-ai; an empty list if `values` has another form. The newest
-    instructions become the system prompt, as each request repeats them."""
+    """Return the conversation; the newest instructions become the system prompt, as each request repeats them."""
     entries = values if isinstance(values, list) else []
     has_form = any(isinstance(e, dict) and e.get("kind") in ("request", "response") and "parts" in e for e in entries)
     newest = next((e["instructions"] for e in reversed(entries) if has_form and e.get("instructions")), None)
@@ -106,7 +102,6 @@ def _pydantic_ai_lists(values: Any) -> list[EntryList]:
 
 
 def _gemini(entry: Data) -> EntryContent:
-    """Yield the parts of a message of Gemini's API (there called a ``content``): texts, tool calls and results."""
     role = "assistant" if entry.get("role") == "model" else "user"
     for part in entry["parts"]:
         call, answer = part.get("functionCall") or part.get("function_call"), _gemini_answer(part)
@@ -125,7 +120,7 @@ _GEMINI_HOST = re.compile(
 
 
 def _gemini_answer(part: Any) -> Block | None:
-    """Return the tool result in `part` of a Gemini message as a block; None if the part is something else."""
+    """Return the tool result in `part` of a Gemini message; None if the part is something else."""
     answer = (part.get("functionResponse") or part.get("function_response")) if isinstance(part, dict) else None
     if not answer:
         return None
@@ -143,8 +138,7 @@ def _sharegpt(entry: Data) -> EntryContent:
 
 
 def _response_item(entry: Data) -> EntryContent:
-    """Yield the content of an item of OpenAI's Responses API. Thinking is left out; an item that is no message, tool
-    call or result becomes an assistant's text with its JSON."""
+    """Yield the content of an item of OpenAI's Responses API; one of another kind than these becomes text."""
     item = Item.model_validate(entry)
     content = sender_and_content(item)
     if content or item.type not in THINKING:
@@ -158,8 +152,7 @@ def _is_item(entry: Data) -> bool:
 
 
 def _responses(value: Any) -> list[EntryList]:
-    """Return the conversation in each saved request or response (an object with ``input`` or ``output``) of the
-    Responses API; if there is none, the value itself if it is a list of items."""
+    """Return the conversation in each saved request or response, or in the value if it is a list of items."""
     found: list[EntryList] = []
     for holder in objects_in(value):
         items = [*_messages(holder, "user", "input"), *_messages(holder, "assistant", "output")]
@@ -169,8 +162,8 @@ def _responses(value: Any) -> list[EntryList]:
 
 
 def _messages(holder: Data, role: str, *keys: str) -> list[Any]:
-    """Return the messages under `keys` of `holder` in one list. A key may have one message, a list of messages, or a
-    list of such lists (then the first is read). A plain text becomes a message of `role`."""
+    """Return the messages under `keys` of `holder`: each holds one, a list of them, or a list of lists, of which the
+    first is read. A plain text becomes a message of `role`."""
     messages: list[Any] = []
     for value in map(holder.get, keys):
         entries = value if isinstance(value, list) else [value] if value else []
@@ -180,7 +173,7 @@ def _messages(holder: Data, role: str, *keys: str) -> list[Any]:
 
 
 def _runs(value: Any) -> list[EntryList]:
-    """Return the conversation of each run in a file of LangSmith: its inputs, then its outputs without repetition."""
+    """Return the conversation of each run of LangSmith: its inputs, then its outputs without repetition."""
     runs: list[EntryList] = []
     for run in (run for run in objects_in(value) if "run_type" in run):
         inputs, outputs = (run.get(side) or {} for side in ("inputs", "outputs"))
@@ -194,7 +187,6 @@ def _runs(value: Any) -> list[EntryList]:
 
 
 def _run_entry(entry: Data) -> EntryContent:
-    """Yield the content of a message in a LangSmith run, in the form of any library that LangSmith records."""
     forms = ((_is_langchain, _langchain), (_is_item, _response_item), (_is_content, _gemini))
     convert = next((convert for has_form, convert in forms if has_form(entry)), None)
     return convert(entry) if convert else _chat(entry.get("role") or "assistant", entry)
@@ -205,8 +197,7 @@ def _is_content(entry: Data) -> bool:
 
 
 def _gemini_session(entry: Data) -> EntryContent:
-    """Yield the content of a message of Gemini CLI: texts, then each tool call with its result. If a result is missing,
-    the text that the screen showed takes its place, or else the call's status."""
+    """Yield texts, then each tool call with its result, or else with the text on the screen or the call's status."""
     role = {"user": "user", "gemini": "model"}.get(entry["type"])
     if role:
         content = entry.get("content") or []
@@ -221,11 +212,8 @@ def _gemini_session(entry: Data) -> EntryContent:
 
 
 def _gemini_sessions(value: Any) -> list[EntryList]:
-    """Return the conversation in a session file of Gemini CLI; an empty list if the file has another form.
-
-    The file is one object, or a list of changes to apply in order. A change is a new message, a complete list of
-    messages, or a rewind, which removes the message with an id and all later ones.
-    """
+    """Return the conversation in a session of Gemini CLI: one object, or a list of changes to apply in order: new
+    messages, complete lists of messages, and rewinds, which remove a message and all later ones."""
     session: Data = {}
     messages: dict[str, Any] = {}
     for line in value if isinstance(value, list) else [value]:
@@ -248,8 +236,7 @@ _UNSPOKEN = frozenset({"change_agent_state", "agent_state_changed", "null", "con
 
 
 def _openhands(entry: Data) -> EntryContent:
-    """Yield the content of an event of OpenHands 1, or of an action or observation of earlier versions. An observation
-    is the result of an action, which its field ``cause`` names by id."""
+    """Yield the content of an event of OpenHands 1, or of an action or observation (its result) of earlier versions."""
     if isinstance(entry.get("kind"), str):
         yield from _openhands_event(entry)
     elif "observation" in entry:
@@ -263,8 +250,7 @@ def _openhands(entry: Data) -> EntryContent:
 
 
 def _openhands_action(kind: str, by_agent: bool, entry: Data) -> tuple[str, list[Block]]:
-    """Return the sender and blocks of an OpenHands action of the type `kind`: a tool call if the agent acted, else
-    texts. `by_agent`: True if the agent is the source of the action, False if the user or OpenHands is."""
+    """Return the sender and blocks of an OpenHands action: a tool call if the agent acted, else texts."""
     args = entry.get("args") or {}
     if by_agent and kind not in ("message", "system", "finish"):
         name = (entry.get("tool_call_metadata") or {}).get("function_name") or kind
@@ -277,7 +263,6 @@ def _openhands_action(kind: str, by_agent: bool, entry: Data) -> tuple[str, list
 
 
 def _openhands_event(entry: Data) -> EntryContent:
-    """Yield the content of an event of OpenHands 1: a system prompt, a message, a tool call, or a tool's result."""
     kind, key, name = entry["kind"], entry.get("tool_call_id"), entry.get("tool_name")
     if kind == "SystemPromptEvent":
         yield "system", as_blocks([entry["system_prompt"], entry.get("dynamic_context")])
@@ -295,7 +280,7 @@ def _openhands_event(entry: Data) -> EntryContent:
 
 
 def _opencode(entry: Data) -> EntryContent:
-    """Yield the content of an OpenCode message: for each step of the model, texts and tool calls, then results."""
+    """Yield texts and tool calls of each step of the model, then their results."""
     role, results = entry["info"]["role"], list[Block]()
     for part in [*entry["parts"], {"type": "step-start"}]:
         kind, state = part["type"], part.get("state") or {}
@@ -317,7 +302,6 @@ _PI_NOTES = ("custom_message", "branch_summary")
 
 
 def _pi(entry: Data) -> EntryContent:
-    """Yield the content of a log line of Pi: texts and tool calls, a result, or a command that the user ran."""
     note: Data = {"role": "host", "content": entry.get("content") or entry.get("summary")}
     message: Data = note if entry["type"] in _PI_NOTES else entry["message"]
     role, content = message["role"], message.get("content") or []
@@ -333,11 +317,8 @@ def _pi(entry: Data) -> EntryContent:
 
 
 def _pi_sessions(value: Any) -> list[EntryList]:
-    """Return the conversation in a session log of Pi; an empty list if the file has another form.
-
-    The lines form a tree, as a user can go back and branch off. Only the branch of the last line is read; a log without
-    parents is read whole.
-    """
+    """Return the conversation on the branch of the last line, as the lines form a tree: a user can go back and branch
+    off. A log without parents is read whole."""
     lines = objects_in(value)
     types = [line.get("type") for line in lines]
     head = next((line for line, kind in zip(lines, types, strict=True) if kind in ("session", "message")), {})
@@ -357,7 +338,6 @@ _COPILOT_ROLES = {"user.message": "user", "system.notification": "host"}
 
 
 def _copilot(entry: Data) -> EntryContent:
-    """Yield the content of an event of Copilot CLI: texts and tool calls, or a result; nothing for other events."""
     kind, data = entry["type"], entry["data"]
     if kind == "tool.execution_complete":
         answer = data.get("result") or data.get("error") or {}
@@ -371,8 +351,7 @@ def _copilot(entry: Data) -> EntryContent:
 
 
 def _copilot_sessions(value: Any) -> list[EntryList]:
-    """Return the conversation in a session log of Copilot CLI; an empty list if the file has another form. Events of
-    subagents (they name the call that started them) are left out."""
+    """Return the conversation without the events of subagents, which name the call that started them."""
     lines = objects_in(value)
     if not lines or lines[0].get("type") != "session.start":
         return []
@@ -382,17 +361,15 @@ def _copilot_sessions(value: Any) -> list[EntryList]:
     return [EntryList(with_system({"system": systems[-1] if systems else None}), main)]
 
 
+def _is_openhands(entry: Data) -> bool:
+    return "source" in entry and any(isinstance(entry.get(key), str) for key in ("action", "observation", "kind"))
+
+
 DUMPS = (
     read_only(
         "openhands",
         "a trajectory of OpenHands",
-        list_finder(
-            lambda e: "source" in e and any(isinstance(e.get(key), str) for key in ("action", "observation", "kind")),
-            "trajectory",
-            "history",
-            "events",
-            "items",
-        ),
+        list_finder(_is_openhands, "trajectory", "history", "events", "items"),
         _openhands,
     ),
     read_only("gemini_cli", "a session of Gemini CLI", _gemini_sessions, _gemini_session),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -46,6 +46,8 @@ class EntryList(NamedTuple):
     container: Data
     """JSON object around the list of messages, perhaps with system prompt and tools; empty for a list alone."""
     entries: list[Any]
+    path: KeyPath = ()
+    """Path from the file's value to the list; empty if the value is the list, or the format can only be read."""
 
 
 @dataclass(frozen=True)
@@ -84,16 +86,20 @@ class MessageList:
         if not -len(found) <= (part or 0) < len(found):
             raise TranscriptError(f"{document.name}: no part {part}; it holds {len(found)} (0 to {len(found) - 1})")
         chosen = found[part or 0]
-        entry_places = [chosen.place_of(number) for number in range(len(chosen.entries))]
+        entry_places = [self._place(document, (*chosen.path, number)) for number in range(len(chosen.entries))]
         numbered = list(self.messages(chosen.entries, entry_places))
         lead = self.leading([one.message for one in numbered])
         leading = [one.message["content"] for one in numbered[:lead]]
         messages = [one.message for one in numbered[lead:]]
         places = [entry_places[one.first_entry] for one in numbered[lead:]]
-        warnings = [*document.damage_notes, *_odd_roles(messages, places), *pairing_warnings(messages, places)]
+        warnings = document.damage_notes
         if part is None and len(found) > 1:
             which = f"this is the first (part=0 to {len(found) - 1})"
             warnings.insert(0, f"{document.name}: holds {len(found)} conversations; {which}")
+        for message, place in zip(messages, places, strict=True):
+            if message["role"] not in ("user", "assistant"):
+                warnings.append(f"{place}: a {message['role']} message inside the conversation stays where it is")
+        warnings += pairing_warnings(messages, places)
         task, tools = chosen.container.get("task"), chosen.container.get("tools")
         return Transcript(
             messages=messages,
@@ -102,7 +108,7 @@ class MessageList:
             task=task if isinstance(task, str) and task.strip() else guess_task(messages),
             format=f"{self.name}_jsonl" if document.lines else self.name,
             warnings=tuple(warnings),
-            source={"path": document.path, "conversation": chosen},
+            source={"path": document.path, "document": document, "list": chosen},
         )
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:  # noqa: ARG002
@@ -111,68 +117,48 @@ class MessageList:
         if self.conversations:
             around = {"system": like.system, "tools": like.tools}
             return json_text({**{k: v for k, v in around.items() if v}, "messages": list(messages)}, indent=2)
-        old: _Conversation = like.source["conversation"]
+        document, old = like.source["document"], like.source["list"]
         entries = [*old.entries[: self.leading(old.entries)], *self.entries(messages)]
-        value = _replaced(old.document.value, old.path, entries)
-        return json_text(value, indent=2) if not old.document.lines else "".join(map(json_text, value))
+        value = _replaced(document.value, old.path, entries)
+        return json_text(value, indent=2) if not document.lines else "".join(map(json_text, value))
 
-    def _lists(self, document: Document) -> list[_Conversation]:
-        """Return the lists of entries in `document` that may have this format."""
+    def _place(self, document: Document, path: KeyPath) -> str:
+        """Return the place of an entry for people: ``chat.json, [1].messages[3]``, ``log.jsonl, line 7``."""
+        is_lines = document.lines and self.conversations is None
+        steps = path[1:] if is_lines else path if len(path) > 1 else ("messages", *path)
+        text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+        if is_lines:
+            return f"{document.name}, line {document.lines[int(path[0])][0]}{text}"
+        return f"{document.name}, {text.lstrip('.')}"
+
+    def _lists(self, document: Document) -> list[EntryList]:
         if self.conversations is None:
-            return _conversations(document)
-        whole = replace(document, lines=())
+            return _message_lists(document)
         try:
-            return [
-                _Conversation(whole, (), found.container, found.entries) for found in self.conversations(document.value)
-            ]
+            return self.conversations(document.value)
         except (AttributeError, KeyError, TypeError, ValueError):  # the file only looks as if it had this format
             return []
 
 
-@dataclass(frozen=True)
-class _Conversation:
-    """List of messages in a file, with the path that leads to it."""
-
-    document: Document
-    path: KeyPath
-    """Path from the document's value to the list; empty if the value is the list."""
-    container: Data
-    """JSON object around the list of messages; empty for a list alone."""
-    entries: list[Any]
-
-    def place_of(self, number: int) -> str:
-        """Return the place of an entry for people: ``chat.json, [1].messages[3]``, ``log.jsonl, line 7``."""
-        name, path = self.document.name, (*self.path, number)
-        if self.document.lines:
-            return f"{name}, line {self.document.lines[int(path[0])][0]}{_path_text(path[1:])}"
-        return f"{name}, {_path_text(path if self.path else ('messages', *path)).lstrip('.')}"
-
-
-def _path_text(path: KeyPath) -> str:
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-
-
-def _conversations(document: Document) -> list[_Conversation]:
+def _message_lists(document: Document) -> list[EntryList]:
     """Return the lists of messages in `document`. Its value may be such a list, a record (an object with a list of
     ``messages``), or a list of records, as in a file with one conversation a line."""
-    value = document.value
+    value, records = document.value, dict[KeyPath, Data]()
+    is_other = len(document.lines) == 1 and isinstance(value[0], dict) and not {"role", "messages"} & value[0].keys()
     if _is_record(value):
-        return [_of_record(document, (), value)]
-    if len(document.lines) == 1 and isinstance(value[0], dict) and not {"role", "messages"} & value[0].keys():
+        records = {("messages",): value}
+    elif is_other or not isinstance(value, list):
         return []
-    if not isinstance(value, list) or (value and all(isinstance(item, str | int | float | list) for item in value)):
-        return []
-    if value and all(map(_is_record, value)):
-        return [_of_record(document, (number,), record) for number, record in enumerate(value)]
-    return [_Conversation(document, (), {}, list(map(plain_entry, value)))]
+    elif value and all(map(_is_record, value)):
+        records = {(number, "messages"): record for number, record in enumerate(value)}
+    else:
+        has_entries = not value or not all(isinstance(item, str | int | float | list) for item in value)
+        return [EntryList({}, list(map(plain_entry, value)))] if has_entries else []
+    return [EntryList(record, list(map(plain_entry, record["messages"])), path) for path, record in records.items()]
 
 
 def _is_record(entry: object) -> bool:
     return isinstance(entry, dict) and isinstance(entry.get("messages"), list) and "role" not in entry
-
-
-def _of_record(document: Document, path: KeyPath, record: Data) -> _Conversation:
-    return _Conversation(document, (*path, "messages"), record, list(map(plain_entry, record["messages"])))
 
 
 def _system(name: str, field_value: Any, leading: Sequence[Any]) -> str | list[Block] | None:
@@ -188,28 +174,13 @@ def _system(name: str, field_value: Any, leading: Sequence[Any]) -> str | list[B
     return [block for blocks in texts for block in blocks] or None
 
 
-def _odd_roles(messages: Sequence[Message], places: Sequence[str]) -> Iterator[str]:
-    """Yield a warning for each message of another role than ``user`` and ``assistant``."""
-    for message, place in zip(messages, places, strict=True):
-        if message["role"] not in ("user", "assistant"):
-            yield f"{place}: a {message['role']} message inside the conversation stays where it is"
-
-
 def _replaced(value: Any, path: KeyPath, entries: Sequence[Any]) -> Any:
-    """Return a copy of `value` with `entries` at `path`, for example ``(1, "messages")``. `value` itself does not
-    change; everything outside the path is shared, not copied."""
+    """Return a copy of `value` with `entries` at `path`; everything outside the path is shared, not copied."""
     if not path:
         return entries
     copy: Any = dict(value) if isinstance(value, dict) else list(value)
     copy[path[0]] = _replaced(value[path[0]], path[1:], entries)
     return copy
-
-
-def _is_openai(entries: Sequence[Any], container: Data) -> bool | None:
-    """Return True if `entries` are OpenAI's chat messages, False if they are Anthropic's, None if they may be either. A
-    system message in front counts as OpenAI's, as Anthropic has a field for it; a clearer sign outweighs it."""
-    chat = is_chat(entries)
-    return True if chat is None and "system" not in container and leading_system(entries) else chat
 
 
 def _anthropic(entries: Sequence[Any], places: Sequence[str]) -> Iterator[NumberedMessage]:
@@ -221,7 +192,7 @@ def _anthropic(entries: Sequence[Any], places: Sequence[str]) -> Iterator[Number
 
 
 MESSAGE_LISTS = (
-    MessageList("openai", "OpenAI chat messages", chat_messages, recognises=_is_openai, entries=to_openai),
+    MessageList("openai", "OpenAI chat messages", chat_messages, recognises=is_chat, entries=to_openai),
     MessageList(
         "anthropic", "a list of messages, or an object with 'messages'", _anthropic, leading=lambda _messages: 0
     ),
@@ -373,12 +344,10 @@ def list_finder(is_entry: Callable[[Data], bool], *keys: str) -> Callable[[Any],
     """Return a function that finds the conversations in the JSON value of a file. It returns each list under one of
     `keys` that contains an entry (by `is_entry`); if there is none, the value itself if it is such a list."""
 
-    def has_entries(value: Any) -> bool:
-        return any(map(is_entry, objects_in(value)))
-
     def conversations(value: Any) -> list[EntryList]:
-        holders = [(holder, key) for holder in objects_in(value) for key in keys if has_entries(holder.get(key))]
-        if not holders and isinstance(value, list) and has_entries(value):
+        places = [(holder, key) for holder in objects_in(value) for key in keys]
+        holders = [(holder, key) for holder, key in places if any(map(is_entry, objects_in(holder.get(key))))]
+        if not holders and isinstance(value, list) and any(map(is_entry, objects_in(value))):
             return [EntryList({}, value)]
         return [EntryList(with_system(holder), holder[key]) for holder, key in holders]
 

@@ -122,23 +122,18 @@ def _converted(entry: object, place: str) -> Message | Block:
     message = plain_entry(entry)
     if not isinstance(message, dict):
         raise TranscriptError(f"{place}: expected a message as a dict, found {type(entry).__name__}")
-    try:
-        return _checked(message)
-    except TranscriptError as error:
-        raise TranscriptError(f"{place}: {error}") from None
-
-
-def _checked(message: Data) -> Message | Block:
-    """Check OpenAI's `message`, and return it as an Anthropic message or as a ``tool_result`` block."""
     role, content = message.get("role"), message.get("content")
     if role not in _ROLES:
-        raise TranscriptError(f"role: expected one of {', '.join(_ROLES)}, found {quoted(role)}")
+        raise TranscriptError(f"{place}: role: expected one of {', '.join(_ROLES)}, found {quoted(role)}")
     if not isinstance(content, str | list) and not (content is None and role in ("assistant", "tool")):
-        raise TranscriptError(f"expected 'content' to be text or a list of parts, found {quoted(content)}")
-    for part in content if isinstance(content, list) else ():
-        _required(part, "type")
-    converter = _RESULT if role == "tool" else _SPOKEN.get(role)
-    return converter.to_anthropic(message) if converter else message
+        raise TranscriptError(f"{place}: expected 'content' to be text or a list of parts, found {quoted(content)}")
+    try:
+        for part in content if isinstance(content, list) else ():
+            _required(part, "type")
+        converter = _RESULT if role == "tool" else _SPOKEN.get(role)
+        return converter.to_anthropic(message) if converter else message
+    except TranscriptError as error:
+        raise TranscriptError(f"{place}: {error}") from None
 
 
 def _required(holder: object, key: str, kind: type = str) -> Any:
@@ -162,7 +157,6 @@ def to_openai(messages: Sequence[Message]) -> list[Data]:
 
 
 def _openai_messages(message: Message) -> Iterator[Data]:
-    """Yield the OpenAI messages of an Anthropic `message`: one for each tool result, then one for its other blocks."""
     converter = _SPOKEN.get(message["role"])
     if converter is None:
         yield message
@@ -196,9 +190,10 @@ def leading_system(messages: Sequence[object]) -> int:
     return next((at for at, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
 
 
-def is_chat(messages: Sequence[object]) -> bool | None:
+def is_chat(messages: Sequence[object], container: Data) -> bool | None:
     """Return True if `messages` are OpenAI's, False if they are Anthropic's, None if they could be either. The first
-    role, field or type that only one of the two has decides."""
+    role, field or type that only one of the two has decides, and else a system message in front, unless there is a
+    field for it in the `container`, the object around the list."""
     for message in messages:
         if not isinstance(message, dict):
             continue
@@ -210,11 +205,10 @@ def is_chat(messages: Sequence[object]) -> bool | None:
             return True
         if _ONLY_ANTHROPIC & kinds:
             return False
-    return None
+    return True if "system" not in container and leading_system(messages) else None
 
 
 def _anthropic_assistant(message: Data) -> Message:
-    """Return an assistant message in Anthropic's form: text, refusal and calls become blocks."""
     content = message.get("content")
     calls = _required(message, "tool_calls", list) if message.get("tool_calls") else []
     refusals = [{"type": "text", "text": _required(message, "refusal")}] if message.get("refusal") else []
@@ -228,7 +222,6 @@ def _anthropic_assistant(message: Data) -> Message:
 
 
 def _openai_assistant(message: Message) -> Data:
-    """Return an assistant message in OpenAI's form: calls under ``tool_calls``, and a single text as plain content."""
     content = message["content"]
     if isinstance(content, str):
         return {"role": "assistant", "content": content}
@@ -237,16 +230,6 @@ def _openai_assistant(message: Message) -> Data:
     is_plain = len(parts) == 1 and parts[0]["type"] == "text" and set(parts[0]) == {"type", "text"}
     content_parts = parts[0]["text"] if is_plain else parts or None
     return {"role": "assistant", "content": content_parts, **({"tool_calls": calls} if calls else {})}
-
-
-def _block_of_result(message: Data) -> Block:
-    content = _blocks(message.get("content") or "")
-    return {"type": "tool_result", "tool_use_id": _required(message, "tool_call_id"), "content": content}
-
-
-def _openai_result(block: Block) -> Data:
-    content = _parts(block.get("content") or "")
-    return {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": content}
 
 
 def _blocks(content: str | Sequence[Data]) -> Any:
@@ -261,14 +244,8 @@ _DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.S)
 """URL that contains the data itself: ``data:image/png;base64,iVBORw0=``; not ``https://example.org/a.png``."""
 
 
-def block_of_part(part: Data) -> Block:
-    """Return the Anthropic block for a `part` of an OpenAI message's content, with the data that undoes the conversion.
-    If the part is such a block already, or no block can express it, return the same object."""
-    return _PART.to_anthropic(part)
-
-
 def _block_of_part(part: Data) -> Block:
-    """Return the Anthropic block for `part`, without the data that undoes the conversion (see `block_of_part`)."""
+    """Return the Anthropic block for `part`; the same object if it is one already, or no block can express it."""
     kind, file = part["type"], part.get("file")
     if kind in ("text", "refusal"):
         text = _required(part, kind)
@@ -282,7 +259,6 @@ def _block_of_part(part: Data) -> Block:
 
 
 def _source(url: str) -> Data:
-    """Return the ``source`` of an image or document block for `url`; a ``data:`` URL becomes base64 data."""
     data = _DATA_URL.fullmatch(url)
     if data is None:
         return {"type": "url", "url": url}
@@ -314,7 +290,6 @@ def _openai_part(block: Block) -> Data | None:
 
 
 def _block_of_call(call: Data) -> Block:
-    """Return an OpenAI `call` of a function, or of a custom tool (its input is free text), as a ``tool_use`` block."""
     key, function, custom = _required(call, "id"), call.get("function"), call.get("custom")
     if function:
         name, value = _required(function, "name"), arguments_as_object(_required(function, "arguments"))
@@ -326,7 +301,6 @@ def _block_of_call(call: Data) -> Block:
 
 
 def _openai_call(block: Block) -> Data:
-    """Return a ``tool_use`` block as a call of a function."""
     arguments = json.dumps(block.get("input"), ensure_ascii=False, separators=(",", ":"))
     function = {"name": block.get("name"), "arguments": arguments}
     return {"id": block.get("id"), "type": "function", "function": function}
@@ -344,7 +318,21 @@ def arguments_as_object(text: str) -> Data:
 
 
 _PART = _Converter(_block_of_part, _openai_part)
-_CALL, _RESULT = _Converter(_block_of_call, _openai_call), _Converter(_block_of_result, _openai_result)
+block_of_part = _PART.to_anthropic
+"""Function that returns the Anthropic block for a part of an OpenAI message, with the data that undoes this."""
+_CALL = _Converter(_block_of_call, _openai_call)
+_RESULT = _Converter(
+    lambda message: {
+        "type": "tool_result",
+        "tool_use_id": _required(message, "tool_call_id"),
+        "content": _blocks(message.get("content") or ""),
+    },
+    lambda block: {
+        "role": "tool",
+        "tool_call_id": block.get("tool_use_id"),
+        "content": _parts(block.get("content") or ""),
+    },
+)
 _USER = _Converter(
     lambda message: {"role": "user", "content": _blocks(message["content"])},
     lambda message: {"role": "user", "content": _parts(message["content"])},
