@@ -14,7 +14,7 @@ from typing import Any
 
 from applier.adapters.transcripts.claude_code import CLAUDE_CODE
 from applier.adapters.transcripts.codex import CODEX
-from applier.adapters.transcripts.document import Document, document_of, load_document
+from applier.adapters.transcripts.document import document_of, load_document
 from applier.adapters.transcripts.dumps import DUMPS
 from applier.adapters.transcripts.message_lists import MESSAGE_LISTS
 from applier.adapters.transcripts.openai_chat import from_openai, strip_openai, to_openai
@@ -74,14 +74,11 @@ def read_transcript(
         type_name = type(document.value["messages"]).__name__
         raise TranscriptError(f"{document.name}, messages: expected a list of messages, found {type_name}")
     wanted = " or ".join([", ".join(form.title for form in FORMATS[:-1]), FORMATS[-1].title])
-    raise TranscriptError(f"{document.name}: expected {wanted}, found {_kind(document)}")
-
-
-def _kind(document: Document) -> str:
     value = document.value[0] if len(document.lines) == 1 else document.value
+    found = f"{type(value).__name__} {str(value)[:40]!r}"
     if isinstance(value, dict):
-        return f"an object with {', '.join(map(repr, list(value)[:6])) or 'nothing in it'}"
-    return f"{type(value).__name__} {str(value)[:40]!r}"
+        found = f"an object with {', '.join(map(repr, list(value)[:6])) or 'nothing in it'}"
+    raise TranscriptError(f"{document.name}: expected {wanted}, found {found}")
 
 
 def transcript_files(places: Iterable[Path]) -> list[Path]:
@@ -111,9 +108,7 @@ def write_transcript(messages: Sequence[object], like: Transcript, *, session_id
         TranscriptError: An item of `messages` is not a message. The text names its index.
     """
     plain = [plain_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
-    if (
-        like.client is not None
-    ):  # a client goes on with the user's words, and the API demands the results of all calls before these
+    if like.client is not None:  # its user goes on, and the API demands the results of all calls before their words
         plain = answer_calls(plain)
     form = next(form for form in FORMATS if form.name == like.format.removesuffix("_jsonl"))
     return form.write(plain, like, session_id)

@@ -21,7 +21,6 @@ from pydantic import BaseModel, Field, ValidationError
 
 from applier.adapters.transcripts.document import Document, json_text, malformed
 from applier.adapters.transcripts.transcript import Assembly, Client, LogLine, Origins, Transcript, marked_as_host
-from planner.errors import TranscriptError
 from planner.reading.messages import Block, Message, blocks, readable_text
 from planner.reading.secrets import quoted
 from planner.reading.tokens import TokenCounter
@@ -30,17 +29,20 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9]")
 """Characters of a folder's path that Claude Code replaces to name the project: ``/w/my.app`` becomes ``-w-my-app``."""
 _ENVELOPE = ("userType", "entrypoint", "cwd", "version", "gitBranch")
 """Fields that are the same on each line of a session log."""
+_OLD_IDS = ("logicalParentUuid", "session_id", "sourceToolAssistantUUID")
+"""Fields of a log line that name other lines or the session; they are not copied into a new session."""
 _TITLE_CHARACTERS = 80
 _LOG_NAME = f"{'-'.join('?' * length for length in (8, 4, 4, 4, 12))}.jsonl"
 """Pattern of a session's file; ``agent-….jsonl`` in the same folder is the log of a subagent."""
 
 
 class _ClaudeCode:
+    """See `Client`. Claude Code names a log by the session, and its folder after the path of the working folder."""
+
     name = "claude_code"
     title = "a session of Claude Code"
 
     def detects(self, document: Document) -> bool:
-        """Return True if a line of `document` has the form of a message in a session log of Claude Code."""
         return any(
             isinstance(value, dict)
             and value.get("type") in ("user", "assistant")
@@ -74,7 +76,6 @@ class _ClaudeCode:
         return assembly.finish(self, {line.number: log[line.number] for line in lines}, part=part)
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:
-        """Return the session log of a new session with `messages`, in which unchanged messages keep their lines."""
         lines = list(_session_lines(messages, Origins(messages, like, session_id)))
         if lines:
             title = " ".join(like.task.split())[:_TITLE_CHARACTERS]
@@ -82,25 +83,20 @@ class _ClaudeCode:
         return "".join(map(json_text, lines))
 
     def log_name(self, session_id: str, now: datetime) -> str:  # noqa: ARG002
-        """Return the file name of a session's log: its id."""
         return f"{session_id}.jsonl"
 
     def log_folder(self, working_folder: str, now: datetime, environment: Mapping[str, str]) -> Path:  # noqa: ARG002
-        """Return the folder of the project's logs, which is named after the path of the working folder."""
         # a log without a working folder goes to the project of the current folder
-        return _projects(environment) / _NO_NAME.sub("-", working_folder or os.getcwd())
+        return config_folder(environment) / "projects" / _NO_NAME.sub("-", working_folder or os.getcwd())
 
     def logs(self, working_folder: str, environment: Mapping[str, str]) -> Iterator[Path]:
-        """Yield the logs of all sessions in `working_folder`, or in all projects if it is empty."""
         project = _NO_NAME.sub("-", working_folder) if working_folder else "*"
-        return _projects(environment).glob(f"{project}/{_LOG_NAME}")
+        return config_folder(environment).glob(f"projects/{project}/{_LOG_NAME}")
 
     def finds(self, place: Path, in_place: Path) -> bool:
-        """Return True if the log at `place` is exactly where Claude Code looks for it (`in_place`)."""
         return os.path.realpath(place) == os.path.realpath(in_place)
 
     def resume_command(self, session_id: str) -> str:
-        """Return the shell command that continues the session."""
         return f"claude --resume {session_id}"
 
 
@@ -110,10 +106,6 @@ def config_folder(environment: Mapping[str, str]) -> Path:
 
 
 CLAUDE_CODE: Client = _ClaudeCode()
-
-
-def _projects(environment: Mapping[str, str]) -> Path:
-    return config_folder(environment) / "projects"
 
 
 _ATTACHED_AGAIN = frozenset(
@@ -197,33 +189,27 @@ class _LogLine(BaseModel):
 def _lines(document: Document, assembly: Assembly) -> Iterator[_LogLine]:
     """Yield the log lines of `document`. Each line with another form is left out, with a warning in `assembly`."""
     for number, value in document.lines:
+        place = f"{document.name}, line {number}"
+        if not isinstance(value, dict):
+            problem = f"expected a log entry as an object, found {type(value).__name__}"
+            assembly.warnings.append(f"{place}: {problem}; left out")
+            continue
         try:
-            yield _line(number, value, document.name)
-        except TranscriptError as error:
-            assembly.warnings.append(f"{error}; left out")
-
-
-def _line(number: int, value: Any, name: str) -> _LogLine:
-    """Return the JSON `value` of line `number` of the file `name` as a log line, or raise TranscriptError."""
-    place = f"{name}, line {number}"
-    if not isinstance(value, dict):
-        raise TranscriptError(f"{place}: expected a log entry as an object, found {type(value).__name__}")
-    try:
-        line = _LogLine.model_validate({**value, "number": number})
-    except ValidationError as error:
-        raise malformed(error, place) from None
-    for block in line.blocks:
-        if not isinstance(block.get("type"), str):
-            raise TranscriptError(f"{place}: expected a block with a 'type', found {quoted(block)}")
-    return line
+            line = _LogLine.model_validate({**value, "number": number})
+        except ValidationError as error:
+            assembly.warnings.append(f"{malformed(error, place)}; left out")
+            continue
+        untyped = next((block for block in line.blocks if not isinstance(block.get("type"), str)), None)
+        if untyped is None:
+            yield line
+        else:
+            problem = f"expected a block with a 'type', found {quoted(untyped)}"
+            assembly.warnings.append(f"{place}: {problem}; left out")
 
 
 def _active_branch(lines: Sequence[_LogLine], assembly: Assembly) -> list[_LogLine]:
     """Return the lines of the session's current branch: from the newest line that the model saw back to the first.
-
-    Other branches, which the user left by going back, and conversations of subagents get a warning in `assembly`. If
-    the log contains nothing but a subagent, its conversation is read.
-    """
+    Other branches, which the user left, and conversations of subagents get a warning, unless there is nothing else."""
     main = [line for line in lines if not line.is_subagents]
     if any(line.has_content for line in main):
         subagents = [line.number for line in lines if line.is_subagents and line.has_content]
@@ -245,10 +231,8 @@ def _active_branch(lines: Sequence[_LogLine], assembly: Assembly) -> list[_LogLi
 
 
 def _parents(lines: Iterable[_LogLine], assembly: Assembly) -> dict[int, _LogLine]:
-    """Return the parent of each line (the line that it continues), by the line's number. A first line has none.
-
-    The line just above in the log counts as the parent if the named parent is missing from the log, if the line has no
-    field for a parent, or if it belongs to a compaction and names none.
+    """Return the parent of each line (the line that it continues), by the line's number. The line just above counts as
+    the parent if the named one is not in the log, if there is no field for one, or if a compaction's line names none.
     """
     by_uuid = {line.uuid: line for line in lines if line.uuid}
     parents: dict[int, _LogLine] = {}
@@ -268,8 +252,8 @@ def _parents(lines: Iterable[_LogLine], assembly: Assembly) -> dict[int, _LogLin
 
 
 def _chain(line: _LogLine | None, parents: Mapping[int, _LogLine], end: Mapping[int, _LogLine]) -> dict[int, _LogLine]:
-    """Return `line`, its parent, its grandparent and so on, by their line numbers. Stop at a line that is in `end` or
-    already in the chain, as a damaged log may contain a circle."""
+    """Return `line`, its parent, its grandparent and so on, by their line numbers, up to a line that is in `end` or
+    already in the chain (a damaged log may contain a circle)."""
     chain: dict[int, _LogLine] = {}
     while line is not None and line.number not in chain and line.number not in end:
         chain[line.number] = line
@@ -301,8 +285,8 @@ _NAME_FIELDS = ("filename", "path", "hookName")
 
 
 def _attached(attachment: dict[str, Any], rendered: Sequence[Any] | None) -> tuple[str | list[dict[str, Any]], bool]:
-    """Return the content of `attachment` as the model saw it (perhaps empty), and True if Claude Code wrote it, False
-    if the user typed it. `rendered`: the messages in which it was sent; None if the log does not have them."""
+    """Return the content of `attachment` as the model saw it (perhaps empty), and False if the user typed it.
+    `rendered`: the messages in which it was sent; None if the log does not have them."""
     if attachment.get("type") == "queued_command":
         prompt = attachment.get("prompt")
         from_host = attachment.get("commandMode") == "task-notification" or bool(attachment.get("isMeta"))
@@ -345,17 +329,14 @@ def _add(assembly: Assembly, line: _LogLine) -> bool:
     if line.type == "assistant":
         answer = [{"type": "text", "text": content}] if isinstance(content, str) else content
         assembly.add_assistant(answer, line.number, line.answer_id or f"line {line.number}")
-    else:
-        marked = _marked(content) if line.is_meta and not line.is_summary else content
-        assembly.add_user(marked, line.number, from_host=from_host, joins=bool(line.is_summary))
+        return True
+    if line.is_meta and not line.is_summary:  # Claude Code wrote it into the user's message
+        if isinstance(content, str):
+            content = marked_as_host(content)
+        else:
+            content = [{**b, "text": marked_as_host(str(b.get("text")))} if b["type"] == "text" else b for b in content]
+    assembly.add_user(content, line.number, from_host=from_host, joins=bool(line.is_summary))
     return bool(content) or line.message is not None
-
-
-def _marked(content: str | list[Block]) -> str | list[Block]:
-    """Return `content`, which Claude Code wrote into a user's message, with tags that mark it as not the user's."""
-    if isinstance(content, str):
-        return marked_as_host(content)
-    return [{**b, "text": marked_as_host(str(b.get("text")))} if b["type"] == "text" else b for b in content]
 
 
 def _session_lines(messages: Sequence[Message], origins: Origins) -> Iterator[LogLine]:
@@ -373,21 +354,14 @@ def _session_lines(messages: Sequence[Message], origins: Origins) -> Iterator[Lo
             uuid = str(uuid5(UUID(session), str(len(renamed))))
             renamed[str(line.get("uuid") or uuid)] = uuid
             moment = line.get("timestamp") or moment
+            kept = {key: value for key, value in line.items() if key not in _OLD_IDS}
+            if (asker := line.get("sourceToolAssistantUUID")) in renamed:
+                kept["sourceToolAssistantUUID"] = renamed[asker]
+            if line.get("type") == "assistant":
+                kept["message"] = {**line["message"], "usage": usage}
             place = {"parentUuid": parent, "isSidechain": False, "uuid": uuid, "timestamp": moment}
-            yield {**envelope, **_with_new_ids(line, renamed, usage), **place, "sessionId": session}
+            yield {**envelope, **kept, **place, "sessionId": session}
             parent = uuid
-
-
-def _with_new_ids(line: LogLine, renamed: Mapping[str, str], usage: LogLine) -> LogLine:
-    """Return `line` of the old log for the new one: references to other lines get the ids in `renamed` or are removed.
-    A line of the model's answer also gets `usage`, the token counts of the new session."""
-    kept = {key: value for key, value in line.items() if key not in ("logicalParentUuid", "session_id")}
-    asker = kept.pop("sourceToolAssistantUUID", None)
-    if asker in renamed:
-        kept["sourceToolAssistantUUID"] = renamed[asker]
-    if line.get("type") == "assistant":
-        kept["message"] = {**line["message"], "usage": usage}
-    return kept
 
 
 _AS_OWN_SUMMARY = {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
@@ -395,9 +369,8 @@ _AS_OWN_SUMMARY = {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
 
 
 def _new_lines(message: Message, number: int, origins: Origins) -> Iterator[LogLine]:
-    """Yield log lines for a message that is not in the old log: one for each block of an assistant's message. A user's
-    message is split where texts by a compaction and other blocks meet, as only the former are marked as a summary.
-    `number` makes the id of an answer unique."""
+    """Yield log lines for a message that is not in the old log: one for each block of an assistant's message, or run of
+    a user's blocks, as only texts by a compaction are marked as a summary. `number` makes an answer's id unique."""
     if message["role"] == "assistant":
         answer = {"type": "message", "role": "assistant", "model": "<synthetic>", "stop_reason": None}
         answer["id"] = f"msg_{uuid5(UUID(origins.session_id), f'answer {number}').hex}"

@@ -18,7 +18,6 @@ from pydantic import ValidationError
 from applier.adapters.transcripts.document import Document, json_text, malformed
 from applier.adapters.transcripts.responses import Item, ReadItems, item_blocks, sender_and_content, to_items
 from applier.adapters.transcripts.transcript import Assembly, Client, LogLine, Origins, Transcript, marked_as_host
-from planner.errors import TranscriptError
 from planner.evidence.hosts import is_host_text
 from planner.reading.messages import Message
 from planner.reading.secrets import quoted
@@ -31,57 +30,54 @@ _SILENT = frozenset(
 
 
 class _Codex:
+    """See `Client`. Codex keeps logs by the day on which a session begins, and finds a log by the id in its name."""
+
     name = "codex"
     title = "a rollout of Codex"
 
     def detects(self, document: Document) -> bool:
-        """Return True if a line of `document` has the form of a line in a session log of Codex."""
         return any(
             isinstance(value, dict) and str(value.get("type")) in _LINE_TYPES and isinstance(value.get("payload"), dict)
             for _, value in document.lines
         )
 
     def read(self, document: Document, part: int | None) -> Transcript:
-        """Return the conversation in a session log, line by line. Damaged and unknown lines become warnings."""
         rollout = _Rollout(document)
         for number, value in document.lines:
+            place = f"{document.name}, line {number}"
+            if not isinstance(value, dict) or not isinstance(value.get("payload"), dict):
+                rollout.warnings.append(f"{place}: expected a line with a 'payload', found {quoted(value)}; left out")
+                continue
             try:
-                rollout.read(number, value)
-            except TranscriptError as error:
-                rollout.assembly.warnings.append(f"{error}; left out")
+                rollout.read(value.get("type"), value["payload"], number)
+            except ValidationError as error:
+                rollout.warnings.append(f"{malformed(error, place)}; left out")
         for kind, numbers in rollout.skipped.items():
-            rollout.assembly.warn(numbers, f"{kind} has no place in a transcript; left out")
-        system = "\n\n".join(rollout.system) or None
-        return rollout.assembly.finish(self, dict(document.lines), system=system, part=part)
+            rollout.warn(numbers, f"{kind} has no place in a transcript; left out")
+        return rollout.finish(self, dict(document.lines), system="\n\n".join(rollout.system) or None, part=part)
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:
-        """Return the log of a new session with `messages`, which Codex can resume and show."""
         # Codex from 0.145 on expects a number on each line
         origins = Origins(messages, like, session_id)
         lines = (*_head(like, origins), *_shown(origins), *_items(messages, origins))
         return "".join(json_text({**line, "ordinal": number}) for number, line in enumerate(lines))
 
     def log_name(self, session_id: str, now: datetime) -> str:
-        """Return the file name of a session's log: its start and its id."""
         return f"rollout-{now:%Y-%m-%dT%H-%M-%S}-{session_id}.jsonl"
 
     def log_folder(self, working_folder: str, now: datetime, environment: Mapping[str, str]) -> Path:  # noqa: ARG002
-        """Return the folder of the logs of all sessions that begin on this day."""
         return home_folder(environment) / "sessions" / f"{now:%Y/%m/%d}"
 
     def logs(self, working_folder: str, environment: Mapping[str, str]) -> Iterator[Path]:
-        """Yield the logs of all sessions in `working_folder`, or in all folders if it is empty."""
         for path in home_folder(environment).glob("sessions/**/rollout-*.jsonl"):
             if not working_folder or _working_folder(path) == working_folder:
                 yield path
 
     def finds(self, place: Path, in_place: Path) -> bool:
-        """Return True if `place` is below Codex's folder of sessions, where it searches for the id in a log's name."""
         has_id = place.name.startswith("rollout-") and place.stem[-36:] == in_place.stem[-36:]
         return has_id and Path(os.path.realpath(place)).is_relative_to(os.path.realpath(in_place.parents[3]))
 
     def resume_command(self, session_id: str) -> str:
-        """Return the shell command that continues the session."""
         return f"codex resume {session_id}"
 
 
@@ -103,28 +99,19 @@ def _working_folder(rollout: Path) -> str | None:
     return folder if isinstance(folder, str) else None
 
 
-class _Rollout:
-    """Reader of a session log of Codex, line by line."""
+class _Rollout(Assembly):
+    """Builder of a transcript from the lines of a session log of Codex."""
 
     def __init__(self, document: Document) -> None:
-        self.assembly = Assembly(document)
+        super().__init__(document)
         self.system: list[str] = []
         """Texts of the system prompt, in order."""
         self.skipped: dict[str, list[int]] = {}
         """Numbers of the lines with items of an unknown type, by that type; each type gets one warning."""
 
-    def read(self, number: int, value: Any) -> None:
-        """Read the log line `number`, which contains `value`; raise TranscriptError if it has no ``payload``."""
-        place = f"{self.assembly.name}, line {number}"
-        if not isinstance(value, dict) or not isinstance(value.get("payload"), dict):
-            raise TranscriptError(f"{place}: expected a line with a 'payload', found {quoted(value)}")
-        try:
-            self._read_payload(value.get("type"), value["payload"], number)
-        except ValidationError as error:
-            raise malformed(error, place) from None
-
-    def _read_payload(self, kind: object, data: dict[str, Any], number: int) -> None:
-        """Read the payload `data` of a log line of the type `kind`. Types that the model never saw are ignored."""
+    def read(self, kind: object, data: dict[str, Any], number: int) -> None:
+        """Read the payload `data` of the log line `number`, which has the type `kind`. Types that the model never saw
+        are ignored."""
         if kind == "session_meta":
             base = data.get("base_instructions") or data.get("instructions")
             text = base.get("text") if isinstance(base, dict) else base
@@ -135,20 +122,20 @@ class _Rollout:
             self._add_item(Item.model_validate(data), number)
         elif data.get("type") == "thread_rolled_back":
             turns = Item.model_validate(data).num_turns
-            self.assembly.roll_back(turns)
-            self.assembly.warn([number], f"the session went back {turns} turns; these are not read")
+            self.roll_back(turns)
+            self.warn([number], f"the session went back {turns} turns; these are not read")
 
     def _begin_part(self, item: dict[str, Any], number: int) -> None:
         """Begin a new part of the session after Codex compacted it: with its summary, and with the user's messages that
         it kept. These are read only if this part is read alone, because earlier lines contain them too."""
-        self.assembly.begin_part(number)
+        self.begin_part(number)
         replacement = item.get("replacement_history")
         for entry in replacement if isinstance(replacement, list) else ():
             kept = Item.model_validate(entry)
             if kept.type == "message" and kept.role == "user":
-                self.assembly.add_user(item_blocks(kept.content), number, only_in="part")
+                self.add_user(item_blocks(kept.content), number, only_in="part")
         if isinstance(summary := item.get("message"), str):
-            self.assembly.add_user(summary, number, from_host=True, only_in="whole" if replacement else "")
+            self.add_user(summary, number, from_host=True, only_in="whole" if replacement else "")
 
     def _add_item(self, item: Item, number: int) -> None:
         """Add a response item to the conversation. A system message before the first message belongs to the system
@@ -156,14 +143,14 @@ class _Rollout:
         role, content = sender_and_content(item) or ("", [])
         texts = [str(block.get("text")) for block in content if block["type"] == "text"]
         if role == "assistant":
-            self.assembly.add_assistant(content, number, late=True)
-        elif role == "system" and not self.assembly.pieces:
+            self.add_assistant(content, number, late=True)
+        elif role == "system" and not self.pieces:
             self.system.extend(texts)
         elif role == "system":
-            self.assembly.add_user(marked_as_host("\n".join(texts)), number, from_host=True)
+            self.add_user(marked_as_host("\n".join(texts)), number, from_host=True)
         elif role:
             from_host = role == "host" or (len(texts) == len(content) and all(map(is_host_text, texts)))
-            self.assembly.add_user(content, number, from_host=from_host)
+            self.add_user(content, number, from_host=from_host)
         elif item.type not in _SILENT:
             self.skipped.setdefault(item.type, []).append(number)
 

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -76,8 +77,7 @@ def file_content(path: Path) -> bytes:
 
 
 def _decoded(name: str, raw: bytes) -> tuple[str, TranscriptError | None]:
-    """Return `raw` as text, and an error for its first byte that is not UTF-8 (None if all are). Such bytes are
-    replaced, so that the rest can still be read."""
+    """Return `raw` as text, with bytes that are not UTF-8 replaced, and an error for the first of these, if any."""
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise TranscriptError(f"{name}: starts with the byte order mark of UTF-16 (0x{raw[:2].hex()}); expected UTF-8")
     try:
@@ -108,13 +108,11 @@ def _parsed(name: str, path: str | None, text: str, undecoded: TranscriptError |
 
 
 def _is_damaged_jsonl(text: str, lines: Sequence[tuple[int, str]]) -> bool:
-    """Return True if at least half of the lines are JSON objects, and `text` as a whole is not JSON."""
     objects = sum(line[0] == "{" and _is_json(line) for _, line in lines)
     return 2 * objects >= len(lines) and not _is_json(text)
 
 
 def _records(name: str, lines: Sequence[tuple[int, str]]) -> tuple[list[tuple[int, Any]], list[TranscriptError]]:
-    """Return the JSON values on `lines` with their line numbers, and an error for each damaged line."""
     values, damage, at = list[tuple[int, Any]](), list[TranscriptError](), 0
     while at < len(lines):
         number, line = lines[at]
@@ -140,28 +138,23 @@ def _joined_value(lines: Sequence[str]) -> tuple[list[Any], int]:
     for count in range(2, len(lines) + 1):
         if _is_json(lines[count - 1]):
             break
-        try:
+        with suppress(ValueError, RecursionError):
             value = json.loads("\n".join(lines[:count]), strict=False)
-        except (ValueError, RecursionError):
-            continue
-        return ([] if _is_deeper(value, MAX_DEPTH) else [value]), count
+            return ([] if _is_deeper(value, MAX_DEPTH) else [value]), count
     return [], 1
 
 
 def _whole_records(line: str) -> list[Any]:
     """Return the complete JSON objects in a damaged `line`: those at its beginning, and one at its end."""
     decode, records, at = json.JSONDecoder().raw_decode, list[Any](), 0
-    starts = islice(re.finditer(r"\{", line), _MOST_STARTS)
-    for start in starts:
-        if start.start() < at:
+    for start in map(re.Match.start, islice(re.finditer(r"\{", line), _MOST_STARTS)):
+        if start < at:
             continue
-        try:
-            value, end = decode(line, start.start())
-        except (ValueError, RecursionError):
-            continue
-        if (start.start() == at or not line[end:].strip("\0 \r")) and not _is_deeper(value, MAX_DEPTH):
-            records.append(value)
-            at = end
+        with suppress(ValueError, RecursionError):
+            value, end = decode(line, start)
+            if (start == at or not line[end:].strip("\0 \r")) and not _is_deeper(value, MAX_DEPTH):
+                records.append(value)
+                at = end
     return records
 
 
@@ -185,7 +178,12 @@ def _value(name: str, text: str, first_line: int) -> Any:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        raise TranscriptError(_syntax_error_text(error, name, first_line)) from None
+        place = f"{name}, line {first_line + error.lineno - 1}, column {error.colno}"
+        found = error.doc[error.pos : error.pos + _QUOTED_CHARACTERS]
+        problem = f"not JSON ({error.msg.lower()}, found {found!r}); expected one value, or one on each line"
+        if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string"):
+            problem = f"the JSON breaks off here ({error.msg.lower()}); expected a complete file"
+        raise TranscriptError(f"{place}: {problem}") from None
     except ValueError as error:  # Python refuses integers of thousands of digits
         raise TranscriptError(f"{place}: not JSON that can be read ({str(error).split(';')[0]})") from None
     except RecursionError:
@@ -200,14 +198,6 @@ def _is_deeper(value: Any, depth: int) -> bool:
         return True
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return any(_is_deeper(item, depth - 1) for item in inner if isinstance(item, dict | list))
-
-
-def _syntax_error_text(error: json.JSONDecodeError, name: str, first_line: int) -> str:
-    place = f"{name}, line {first_line + error.lineno - 1}, column {error.colno}"
-    if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string"):
-        return f"{place}: the JSON breaks off here ({error.msg.lower()}); expected a complete file"
-    shown = error.doc[error.pos : error.pos + _QUOTED_CHARACTERS]
-    return f"{place}: not JSON ({error.msg.lower()}, found {shown!r}); expected one value, or one on each line"
 
 
 def json_text(value: Any, indent: int | None = None) -> str:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from applier.adapters.transcripts.openai_chat import REMAINDER, arguments_as_object, block_of_part, url_of
-from applier.adapters.transcripts.transcript import carried_by, opaque_block
+from applier.adapters.transcripts.transcript import opaque_block
 from planner.errors import TranscriptError
 from planner.reading.messages import OPAQUE, THINKING, Block, Message, blocks, call_ids, result_ids
 from planner.reading.secrets import quoted
@@ -30,8 +30,6 @@ TYPED_CALLS = {"shell_call": "shell", "apply_patch_call": "apply_patch", "comput
 """Types of items that call a tool which OpenAI defines and the client runs, each with the name of the tool."""
 OUTPUTS = frozenset(f"{kind}_output" for kind in (*CALLS, *TYPED_CALLS))
 """Types of items that contain a tool's result."""
-_NO_INPUT = ("type", "id", "call_id", "status")
-"""Fields of a call that are not part of its input."""
 
 
 class Item(BaseModel):
@@ -80,9 +78,12 @@ def item_block(item: Item) -> Block:
     if item.type in OUTPUTS:
         return _result(item)
     name, value = item.name or TYPED_CALLS.get(item.type, "local_shell"), item.action or {}
-    if item.type in TYPED_CALLS:
-        value = _typed_input(item)
-    if item.type == "function_call":
+    if item.type == "shell_call" and isinstance(value.get("commands"), list):
+        value = {"command": "\n".join(map(str, value["commands"]))}
+    elif item.type in TYPED_CALLS:
+        fields = item.model_dump(exclude_unset=True, exclude={"type", "id", "call_id", "status"})
+        value = fields["operation"] if isinstance(fields.get("operation"), dict) else fields
+    elif item.type == "function_call":
         arguments = item.arguments
         value = arguments if isinstance(arguments, dict) else arguments_as_object(arguments)
     elif item.type == "custom_tool_call":
@@ -91,19 +92,9 @@ def item_block(item: Item) -> Block:
     return {"type": "tool_use", "id": item.call_id, "name": name, "input": value}
 
 
-def _typed_input(item: Item) -> dict[str, Any]:
-    """Return the input of a call of a tool that OpenAI defines, in the form of other clients: ``{"command": "ls"}``."""
-    fields = item.model_dump(exclude_unset=True, exclude=set(_NO_INPUT))
-    commands = (item.action or {}).get("commands")
-    if item.type == "shell_call" and isinstance(commands, list):
-        return {"command": "\n".join(map(str, commands))}
-    operation = fields.get("operation")
-    return operation if isinstance(operation, dict) else fields
-
-
 def _script_call(script: str) -> tuple[str, dict[str, Any]] | None:
-    """Return the name and the input of the only tool that `script` calls; None if it calls several, or if its text does
-    not show what it calls (a loop, a variable)."""
+    """Return the name and the input of the only tool that `script` calls; None if it calls several, or uses loops or
+    variables."""
     calls, typed = _CALL.findall(script), _STDIN.findall(script)
     tools = [*{tool for tool, _ in calls}]
     if len(tools) + len(typed) != 1 or _OPEN.search(_STDIN.sub("", _CALL.sub("", script))):
@@ -148,8 +139,8 @@ def _with_exit_codes(parts: Sequence[Block]) -> list[Block]:
 
 
 def _command_output(text: str) -> tuple[str, int | None]:
-    """Return the output of a command and its exit code (None if it still runs). `text`: the JSON object that a script
-    gets for the command; any other text is returned unchanged, with None."""
+    """Return the output of a command and its exit code (None if it still runs), from the JSON `text` that a script gets
+    for the command; any other text is returned unchanged, with None."""
     try:
         chunk = json.loads(text) if text.startswith('{"chunk_id":') else {}
         code = chunk.get("exit_code")
@@ -175,8 +166,12 @@ def part_block(part: dict[str, Any]) -> Block:
         return block_of_part({"type": "image_url", "image_url": {"url": part["image_url"]}})
     if kind == "input_file":
         return _document(part)
-    if kind is None and ("stdout" in part or "stderr" in part):
-        return {"type": "text", "text": _shell_text(part)}
+    if kind is None and ("stdout" in part or "stderr" in part):  # output of one command of a shell call
+        outcome = part.get("outcome")
+        code = outcome.get("exit_code", outcome.get("type")) if isinstance(outcome, dict) else None
+        ended = f"Process exited with code {code}\n" if code else ""
+        text = "\n".join([ended + str(part.get("stdout") or ""), str(part.get("stderr") or "")]).rstrip("\n")
+        return {"type": "text", "text": text or ended}
     return {"type": "unknown", **part}
 
 
@@ -190,14 +185,6 @@ def _document(part: dict[str, Any]) -> Block:
         if isinstance(part.get(key), str):
             return {"type": "document", "source": {"type": kind, key.replace("file_url", "url"): part[key]}, **title}
     return {**part}
-
-
-def _shell_text(chunk: dict[str, Any]) -> str:
-    """Return the exit code, standard output and standard error of one command of a shell call as one text."""
-    outcome = chunk.get("outcome")
-    code = outcome.get("exit_code", outcome.get("type")) if isinstance(outcome, dict) else None
-    ended = f"Process exited with code {code}\n" if code else ""
-    return "\n".join([ended + str(chunk.get("stdout") or ""), str(chunk.get("stderr") or "")]).rstrip("\n") or ended
 
 
 Data = dict[str, Any]
@@ -250,8 +237,11 @@ def read_items(items: Sequence[Any]) -> ReadItems:
     kinds = [_kind(item, f"input[{at}]") for at, item in enumerate(items)]
     unpaired = _unpaired(items, kinds)
     start = 1 + max((at for at, kind in enumerate(kinds) if kind == "foreign"), default=-1)
-    replaced = [FixedItem(0, plain) for item in items[:start] for plain in _without_view(item)]
-    read = ReadItems(fixed=replaced, has_foreign=start > 0)
+    read = ReadItems(has_foreign=start > 0)
+    for item in items[:start]:
+        is_view = item.get("type") == VIEW
+        plain = [one for message in item["messages"] for one in _items(message)] if is_view else [item]
+        read.fixed += [FixedItem(0, one) for one in plain]
     open_kind, open_calls = "", set[str]()  # kind of the newest message; ids of calls whose result has not come yet
     for at in range(start, len(items)):
         item, kind = items[at], kinds[at]
@@ -275,11 +265,6 @@ def read_items(items: Sequence[Any]) -> ReadItems:
     return read
 
 
-def _without_view(item: Data) -> list[Data]:
-    """Return the items of the messages in `item` if it is the proxy's own (`VIEW`); else `item` alone in a list."""
-    return [plain for message in item["messages"] for plain in _items(message)] if item.get("type") == VIEW else [item]
-
-
 def _kind(item: Any, place: str) -> str:
     """Return how to treat `item`: as a message or result (``user``, ``assistant``, ``result``), a definition by the
     client (``host``), the proxy's own item (`VIEW`), a provider's compaction (``foreign``), or unknown (``opaque``)."""
@@ -287,8 +272,11 @@ def _kind(item: Any, place: str) -> str:
         raise TranscriptError(f"{place}: expected an item as an object, found {quoted(item)}")
     kind, role = str(item.get("type") or "message"), item.get("role")
     if kind == "message":
-        is_spoken = role == "assistant" or (role == "user" and not _is_context(item))
-        return str(role) if is_spoken and item.get("content") else "host"
+        content = item.get("content")
+        parts = content if isinstance(content, list) else [{"text": content}]
+        is_context = all(isinstance(part, dict) and _CONTEXT.match(str(part.get("text") or "")) for part in parts)
+        is_spoken = role == "assistant" or (role == "user" and not is_context)
+        return str(role) if is_spoken and content else "host"
     if kind in _SETUP_ITEMS or kind == VIEW:
         return "host" if kind in _SETUP_ITEMS else VIEW
     if kind == "reasoning" or kind in _SERVER_CALLS:
@@ -313,28 +301,29 @@ def _unpaired(items: Sequence[Data], kinds: Sequence[str]) -> set[str]:
     return (typed_calls - ids["result"]) | (ids["result"] - ids["assistant"]) | ids["opaque"]
 
 
-def _is_context(item: Data) -> bool:
-    """Return True if Codex itself wrote every part of the user's message `item`: a description of the system."""
-    content = item.get("content")
-    parts = content if isinstance(content, list) else [{"text": content}]
-    return all(isinstance(part, dict) and _CONTEXT.match(str(part.get("text") or "")) for part in parts)
-
-
 def _blocks(item: Data, place: str) -> list[Block]:
+    """Return the blocks for `item`, each with the data that restores the item exactly (its remainder)."""
     try:
         if item.get("type", "message") == "message":
             return _message_blocks(item)
         if item["type"] == "reasoning":
-            return [_thought(item)]
+            sealed = item.get("encrypted_content")
+            head = _without(item, "encrypted_content") if isinstance(sealed, str) else item
+            return [{"type": "redacted_thinking", "data": sealed or "", REMAINDER: {"item": head}}]
         if item["type"] in _SERVER_CALLS:
             return [{"type": _ITEM, "item": item}]
-        return [_call_or_result(item)]
+        block = item_block(Item.model_validate(item))
+        if item["type"].removesuffix("_output") in TYPED_CALLS:
+            return [{**block, REMAINDER: {"whole": item}}]
+        key = CALLS.get(item["type"], "output")
+        head = _without(item, key)
+        exact = {} if _value(block, head) == item[key] else {key: item[key]}
+        return [{**block, REMAINDER: {"item": head, **exact}}]
     except (ValidationError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise TranscriptError(f"{place}: no item of the type that it names ({error!r:.60})") from None
 
 
 def _message_blocks(item: Data) -> list[Block]:
-    """Return a block for each part of a message item, with the data that restores the item exactly (its remainder)."""
     head = _without(item, "content")
     content = Item.model_validate({"content": item["content"]}).content
     if isinstance(content, str):
@@ -347,22 +336,6 @@ def _message_blocks(item: Data) -> list[Block]:
         exact = {} if _part(block, item["role"]) == part else {"part": part}
         made.append({**block, REMAINDER: {"item": head, "at": at, "of": len(content or ()), **exact}})
     return made
-
-
-def _thought(item: Data) -> Block:
-    sealed = item.get("encrypted_content")
-    head = _without(item, "encrypted_content") if isinstance(sealed, str) else item
-    return {"type": "redacted_thinking", "data": sealed or "", REMAINDER: {"item": head}}
-
-
-def _call_or_result(item: Data) -> Block:
-    """Return the block of a tool call or result, with the data that restores the item exactly (its remainder)."""
-    if item["type"].removesuffix("_output") in TYPED_CALLS:
-        return {**item_block(Item.model_validate(item)), REMAINDER: {"whole": item}}
-    key = CALLS.get(item["type"], "output")
-    block, head = item_block(Item.model_validate(item)), _without(item, key)
-    exact = {} if _value(block, head) == item[key] else {key: item[key]}
-    return {**block, REMAINDER: {"item": head, **exact}}
 
 
 def _without(data: Mapping[str, Any], *keys: str) -> Data:
@@ -384,12 +357,7 @@ def to_items(read: ReadItems, messages: Sequence[Message]) -> list[Data]:
     items = list(placed.get(0, ()))
     for at, message in enumerate(messages, 1):
         items += [*_items(message), *placed.get(at, ())]
-    return _with_matching_types(items)
-
-
-def _with_matching_types(items: Sequence[Data]) -> list[Data]:
-    """Return `items` in which each call and its result have matching types, as the API demands. If a compaction made
-    one of them a function's item, the other is converted too."""
+    # the API demands matching types of a call and its result: a compaction may have made one a function's item
     functions = {item["call_id"] for item in items if str(item.get("type")).startswith("function_call")}
     return [
         _function_item(item_block(Item.model_validate(item)))
@@ -400,7 +368,6 @@ def _with_matching_types(items: Sequence[Data]) -> list[Data]:
 
 
 def _function_item(block: Block) -> Data:
-    """Return a ``tool_use`` or ``tool_result`` block as an item of the common type for functions."""
     if block["type"] == "tool_result":
         head: Data = {"type": "function_call_output", "call_id": block["tool_use_id"]}
         return {**head, "output": _value(block, head)}
@@ -425,10 +392,10 @@ def _common_tail(old: Sequence[Message], new: Sequence[Message]) -> int:
 def _items(message: Message) -> list[Data]:
     """Return the items of one Anthropic message. Blocks that did not change become the original items."""
     items: list[Data] = []
-    parts: list[_MessagePart] = []
+    parts: list[tuple[Data, Block]] = []  # blocks of the same message item, each with its remainder
     for block in blocks(message):
         remainder, bare = block.get(REMAINDER) or {}, _without(block, REMAINDER)
-        first = parts[0].remainder if parts else {}
+        first = parts[0][0] if parts else {}
         continues = remainder.get("at") == len(parts) and remainder.get("item") == first.get("item")
         is_next_part = continues if remainder else not first
         item = _item(bare, remainder)
@@ -436,17 +403,10 @@ def _items(message: Message) -> list[Data]:
             items.append(_message(message["role"], parts))
             parts = []
         if item is None:
-            parts.append(_MessagePart(remainder, bare))
+            parts.append((remainder, bare))
         elif item:
             items.append(item)
     return [*items, _message(message["role"], parts)] if parts else items
-
-
-class _MessagePart(NamedTuple):
-    """Block that becomes a part of a message item, and the data that restores the original part exactly."""
-
-    remainder: Data
-    block: Block
 
 
 def _item(bare: Block, remainder: Data) -> Data | None:
@@ -454,7 +414,7 @@ def _item(bare: Block, remainder: Data) -> Data | None:
     `remainder` (the data that restores the original item). An empty dict means that no item can express the block."""
     kind, head = bare["type"], remainder.get("item") or {}
     if kind == OPAQUE:
-        return dict(carried_by(bare))
+        return dict(bare["carried"])
     if "whole" in remainder:
         is_same = item_block(Item.model_validate(remainder["whole"])) == bare
         return dict(remainder["whole"]) if is_same else _function_item(bare)
@@ -471,18 +431,17 @@ def _item(bare: Block, remainder: Data) -> Data | None:
     return {**head, key: remainder[key] if exact else _value(bare, head)}
 
 
-def _message(role: str, parts: Sequence[_MessagePart]) -> Data:
+def _message(role: str, parts: Sequence[tuple[Data, Block]]) -> Data:
     """Return the message item with `parts`, unchanged ones in their original form; without its id if one is missing."""
-    remainder = parts[0].remainder
-    head = remainder.get("item") or {"type": "message", "role": role}
-    if "item" in remainder and "at" not in remainder:  # its content was one text, without parts
-        return {**head, "content": parts[0].block["text"]}
-    content = []
-    for part in parts:
-        original = part.remainder.get("part")
-        is_unchanged = original is not None and part_block(original) == part.block
-        content.append(original if is_unchanged else _part(part.block, role))
-    return {**(head if remainder.get("of") == len(parts) else _without(head, "id")), "content": content}
+    first, block = parts[0]
+    head = first.get("item") or {"type": "message", "role": role}
+    if "item" in first and "at" not in first:  # its content was one text, without parts
+        return {**head, "content": block["text"]}
+    content = [
+        remainder["part"] if "part" in remainder and part_block(remainder["part"]) == block else _part(block, role)
+        for remainder, block in parts
+    ]
+    return {**(head if first.get("of") == len(parts) else _without(head, "id")), "content": content}
 
 
 def _value(block: Block, head: Data) -> Any:
@@ -502,26 +461,20 @@ def _value(block: Block, head: Data) -> Any:
     return value
 
 
-def _part(block: Block, role: str) -> Data:
-    """Return a block as a part of an item's content, with the fields that the API requires."""
-    kind, source = block["type"], block.get("source")
-    if kind.startswith(("input_", "output_")):
-        return _without(block, REMAINDER)
-    if kind in ("image", "document") and isinstance(source, dict) and source.get("type") in _FILES:
-        return _medium_part(block, source)
-    text = block["text"] if kind == "text" else json.dumps(_without(block, REMAINDER), ensure_ascii=False)
-    output: Data = {"type": "output_text", "text": text, "annotations": []}
-    return output if role == "assistant" else {"type": "input_text", "text": text}
-
-
 _FILES = {"base64": "file_data", "url": "file_url", "file": "file_id"}
 """Field of a file in an item that holds its content, by the type of the ``source`` in the Anthropic block."""
 
 
-def _medium_part(block: Block, source: Mapping[str, Any]) -> Data:
-    """Return an image or document block as a part of an item's content. `source`: the block's ``source``."""
-    kind, title = source["type"], block.get("title")
-    value = source.get("file_id") if kind == "file" else url_of(source)
-    if block["type"] == "image":
-        return {"type": "input_image", "file_id" if kind == "file" else "image_url": value}
-    return {"type": "input_file", **({"filename": title} if title else {}), _FILES[kind]: value}
+def _part(block: Block, role: str) -> Data:
+    kind, source = block["type"], block.get("source")
+    if kind.startswith(("input_", "output_")):
+        return _without(block, REMAINDER)
+    if kind in ("image", "document") and isinstance(source, dict) and source.get("type") in _FILES:
+        form, title = source["type"], block.get("title")
+        value = source.get("file_id") if form == "file" else url_of(source)
+        if kind == "image":
+            return {"type": "input_image", "file_id" if form == "file" else "image_url": value}
+        return {"type": "input_file", **({"filename": title} if title else {}), _FILES[form]: value}
+    text = block["text"] if kind == "text" else json.dumps(_without(block, REMAINDER), ensure_ascii=False)
+    output: Data = {"type": "output_text", "text": text, "annotations": []}
+    return output if role == "assistant" else {"type": "input_text", "text": text}

@@ -227,10 +227,15 @@ class Pairing:
             self.blank.append(line)
         if not spoken:
             return
-        piece = self._groups.get(group) if group else self._open_answer(late)
+        piece = self._groups.get(group)
+        last = self.pieces[-1] if self.pieces else None
+        if not group and last is not None and last.role == "assistant" and last.part == self.part:
+            piece = last if not last.results or (late and last.unanswered) else None
         if piece is None:
-            piece = self._groups[group] = GrowingMessage("assistant", [], [], part=self.part)
+            piece = GrowingMessage("assistant", [], [], part=self.part)
             self.pieces.append(piece)
+            if group:
+                self._groups[group] = piece
         assert isinstance(piece.content, list)
         piece.content += spoken
         piece.lines.append(line)
@@ -258,9 +263,21 @@ class Pairing:
             return
         is_mended = False
         if isinstance(content, list):
-            content = self._after_placing_results(content, line)
-            is_mended = any(block["type"] == "tool_result" for block in content)
-            content = [lost_call(block) if block["type"] == "tool_result" else block for block in content]
+            callers = [
+                self._callers.get(str(b.get("tool_use_id"))) if b["type"] == "tool_result" else None for b in content
+            ]
+            last_caller = next(filter(None, reversed(callers)), None)
+            remaining = []
+            for block, caller in zip(content, callers, strict=True):
+                is_result = block["type"] == "tool_result"
+                receiver = caller if is_result else last_caller
+                if receiver is not None:
+                    receiver.results.append(block)
+                    receiver.result_lines.append(line)
+                else:
+                    remaining.append(lost_call(block) if is_result else block)
+                    is_mended = is_mended or is_result
+            content = remaining
         if content and not (isinstance(content, str) and content.isspace()):
             self.pieces.append(
                 GrowingMessage("user", content, [line], from_host or is_mended, self.part, only_in, is_mended=is_mended)
@@ -268,10 +285,8 @@ class Pairing:
 
     def with_results(self, pieces: Iterable[GrowingMessage] | None = None) -> Iterator[GrowingMessage]:
         """Yield each message of `pieces` (default: all), followed by a user's message with the results of its calls, in
-        the order of the calls.
-
-        A call without a result gets a note in its place, except in the last message, where it may still be running.
-        """
+        the order of the calls. A call without a result gets a note in its place, except in the last message, where it
+        may still be running."""
         chosen = list(self.pieces if pieces is None else pieces)
         for at, piece in enumerate(chosen):
             yield piece
@@ -281,33 +296,6 @@ class Pairing:
                 order = {name: number for number, name in enumerate(call_ids(piece.message))}
                 results.sort(key=lambda block: order.get(str(block.get("tool_use_id")), len(order)))
                 yield GrowingMessage("user", results, lines, True, piece.part, is_mended=bool(lost))
-
-    def _open_answer(self, late: bool) -> GrowingMessage | None:
-        """Return the newest message if further blocks of the assistant belong to it, else None."""
-        last = self.pieces[-1] if self.pieces else None
-        if last is None or last.role != "assistant" or last.part != self.part:
-            return None
-        return last if not last.results or (late and last.unanswered) else None
-
-    def _after_placing_results(self, content: list[Block], line: int) -> list[Block]:
-        """Attach each tool result in `content` to the message with its call, and other blocks to the message of the
-        last result. Return the remaining blocks: results without a call, or all blocks if no result has a call."""
-        callers = [
-            self._callers.get(str(block.get("tool_use_id"))) if block["type"] == "tool_result" else None
-            for block in content
-        ]
-        last_caller = next((caller for caller in reversed(callers) if caller), None)
-        if last_caller is None:
-            return content
-        remaining = []
-        for block, caller in zip(content, callers, strict=True):
-            if caller is None and block["type"] == "tool_result":
-                remaining.append(block)
-            else:
-                receiver = caller or last_caller
-                receiver.results.append(block)
-                receiver.result_lines.append(line)
-        return remaining
 
 
 class Assembly(Pairing):
@@ -323,8 +311,14 @@ class Assembly(Pairing):
 
     def warn(self, line_numbers: Sequence[int], problem: str) -> None:
         """Add one warning about all `line_numbers`, if any: ``log.jsonl, lines 7-9: <problem>``."""
-        if line_numbers:
-            self.warnings.append(f"{self.name}, {_line_numbers(sorted(set(line_numbers)))}: {problem}")
+        if not line_numbers:
+            return
+        numbers = sorted(set(line_numbers))
+        first, last = numbers[0], numbers[-1]
+        where = f"line {first}" if first == last else f"lines {first}-{last}"
+        if last - first >= len(numbers):
+            where = f"{len(numbers)} lines from {first} to {last}"
+        self.warnings.append(f"{self.name}, {where}: {problem}")
 
     def begin_part(self, line: int, unchanged: frozenset[int] = frozenset()) -> None:
         """Begin a new part of the session, because the agent compacted its context at `line`. `unchanged`: numbers of
@@ -392,14 +386,6 @@ def marked_as_host(text: str) -> str:
     return text if is_host_text(text) else f"<system-reminder>\n{text}\n</system-reminder>"
 
 
-def _line_numbers(numbers: Sequence[int]) -> str:
-    """Return line numbers for people: ``line 3``, ``lines 7-9``, ``7 lines from 10 to 90``."""
-    first, last = numbers[0], numbers[-1]
-    if last - first >= len(numbers):
-        return f"{len(numbers)} lines from {first} to {last}"
-    return f"line {first}" if first == last else f"lines {first}-{last}"
-
-
 class Origins:
     """Finder of the log lines that a message was read from, so that a new session log can repeat them unchanged.
 
@@ -439,11 +425,6 @@ def opaque_block(kind: str, carried: Any) -> Block:
     """Return a block that carries JSON data of an unknown `kind` unchanged through a compaction; log each kind once."""
     _warn_once(kind if _KIND_NAME.fullmatch(kind) else "item")
     return {"type": OPAQUE, "carried": carried}
-
-
-def carried_by(block: Block) -> Any:
-    """Return the original data inside an opaque block (see `opaque_block`)."""
-    return block["carried"]
 
 
 @cache
