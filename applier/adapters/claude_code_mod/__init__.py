@@ -19,7 +19,7 @@ from applier.adapters.agent_tools import MCP_PREFIX, PROJECT_TOOLS, Answer, answ
 from applier.adapters.claude_code_mod.rows import Row, RowTranscript, read_rows, rows_of, without_tail
 from applier.adapters.visible import Visible
 from applier.receipt import forecast, receipt, receipt_of_foreign
-from applier.session import Compaction, Session
+from applier.session import Session
 from applier.session.ledger import load_session
 from applier.session.presets import Preset
 from applier.session.tiers import DemoteLarge
@@ -72,11 +72,6 @@ class ModelAnswer(BaseModel):
     text: str = ""
     reason: str = ""
     usage: Mapping[str, Any] = {}
-
-    @property
-    def relayed(self) -> RelayedAnswer:
-        """The same answer in the form that the planner takes."""
-        return RelayedAnswer(self.text, _usage(self.usage), "" if self.isAnswered else self.reason or "no answer")
 
 
 def _usage(reported: Mapping[str, Any]) -> Usage:
@@ -164,9 +159,7 @@ class CodexHookCall(_Call):
 
 def conversation_id(call: _Call) -> str:
     """Return the id of a conversation in the store: the client's session id, for a subagent with a digest added."""
-    if not call.agent_id:
-        return call.session_id
-    return f"{call.session_id}.{_digest(call.agent_id)}"
+    return f"{call.session_id}.{_digest(call.agent_id)}" if call.agent_id else call.session_id
 
 
 def _digest(text: str) -> str:
@@ -228,15 +221,19 @@ def compact(
     the receipt. `project`: the working folder.
     """
     call = read_call(CompactCall, data)
-    with _open_session(call, store, project) as (session, settings, transcript):
-        messages = _split_after_view(transcript.messages, store, session.session_id)
+    with _open_session(call, store, project) as (session, settings, transcript, messages):
         if not messages:
             return {"pass": "there is nothing to compact"}
         try:
             compaction = session.compact(messages, call.instructions)
         except Unanswered as asked:
             return {"ask": [_question(question, settings) for question in asked.questions]}
-        is_small = _is_small(compaction, session, settings)
+        # a small transcript would not pay, and half of its window is free: the client's own summary would be longer
+        is_small = (
+            not (compaction.applied or compaction.is_repeated)
+            and compaction.tokens_before <= settings.window_tokens / 2
+            and (not compaction.tier or session.log()[-1].kind == "not_worth_it")
+        )
         if compaction.applied or compaction.is_repeated or is_small:
             replacement, why_not = _replacement(compaction.messages, transcript, call)
         else:
@@ -268,8 +265,7 @@ def ahead(data: object, store: Store, project: str = "") -> dict[str, Any]:
     plan if its transcript begins with the planned one and its call has no instructions. `project`: the working folder.
     """
     call = read_call(CompactCall, data)
-    with _open_session(call, store, project) as (session, settings, transcript):
-        messages = _split_after_view(transcript.messages, store, session.session_id)
+    with _open_session(call, store, project) as (session, settings, _, messages):
         try:
             return {"is_ready": bool(messages) and session.plan_ahead(messages)}
         except Unanswered as asked:
@@ -279,21 +275,13 @@ def ahead(data: object, store: Store, project: str = "") -> dict[str, Any]:
 @contextmanager
 def _open_session(
     call: CompactCall, store: Store, project: str
-) -> Iterator[tuple[Session, SessionSettings, RowTranscript]]:
-    """Yield the session of the conversation, its settings, and the call's transcript; close the session afterwards."""
+) -> Iterator[tuple[Session, SessionSettings, RowTranscript, list[Message]]]:
+    """Yield the session of the conversation, its settings, the call's transcript, and the messages to compact."""
     settings, name = _settings(call).changed(project=project), conversation_id(call)
     transcript = read_rows(call.messages, call.api)
     planner: PlannerChoice = "rules" if settings.planner == "rules" else _planner(call, settings)
     with Session(store=store, settings=settings, planner=planner, model=call.model, session_id=name) as session:
-        yield session, settings, transcript
-
-
-def _is_small(compaction: Compaction, session: Session, settings: SessionSettings) -> bool:
-    """Return True if the transcript is too small to compact: nothing changed because it would not pay, and half of the
-    window is free. The client is then not asked to compact by itself, because its summary would be longer."""
-    if compaction.applied or compaction.is_repeated or compaction.tokens_before > settings.window_tokens / 2:
-        return False
-    return not compaction.tier or session.log()[-1].kind == "not_worth_it"
+        yield session, settings, transcript, _split_after_view(transcript.messages, store, name)
 
 
 def _replacement(view: Sequence[Message], transcript: RowTranscript, call: CompactCall) -> tuple[dict[str, Any], str]:
@@ -308,7 +296,6 @@ def _replacement(view: Sequence[Message], transcript: RowTranscript, call: Compa
 
 
 def _record_outcome(store: Store, call: _Call, now: float, outcome: str, why: str) -> None:
-    """Record in the store the outcome of `call` (``compacted``, ``unchanged``, ``passed``, ``remembered``) and why."""
     event = {"client": call.client, "did": outcome, "why": why, "message": f"{outcome}: {why}"}
     store.record_event({"kind": "mod", "session": conversation_id(call), "time": now, **event})
 
@@ -391,11 +378,9 @@ def shorten(data: object, store: Store) -> dict[str, str]:
 
 
 def _settings(call: CompactCall) -> SessionSettings:
-    """Return the user's settings, with the context window of the call's model and the tool name that its client uses.
-
-    A client that compacts without being asked has reached its limit, so its last prompt counts as the window then.
-    """
+    """Return the user's settings, with the window of the call's model and the tool name that its client uses."""
     settings = load_settings()
+    # a client that compacts without being asked has reached its limit
     last_prompt = 0 if call.trigger in ("manual", "plugin") else call.context_tokens
     known_limits = [tokens for tokens in (call.window_tokens, last_prompt) if tokens]
     window = max(2_000, min([settings.window_of(call.model), *known_limits]))
@@ -404,27 +389,25 @@ def _settings(call: CompactCall) -> SessionSettings:
 
 def _with_tool(settings: SessionSettings, name: str = f"{MCP_PREFIX}restore_context") -> SessionSettings:
     """Return `settings` with `name` for the tool by which the agent restores removed turns, unless the user set one."""
-    tool = settings.plan.restore_tool or name
-    return settings.changed(plan=settings.plan.changed(restore_tool=tool))
+    return settings.changed(plan=settings.plan.changed(restore_tool=settings.plan.restore_tool or name))
 
 
 def _planner(call: CompactCall, settings: SessionSettings) -> RelayedPlanner:
-    """Return a planner whose questions the client's model answers, in one of two ways.
-
-    A fork is a question after the whole transcript; it is cheap while the provider has that cached. The client forks
-    only its main transcript, and only on the session's own model. In all other cases the model reads cards, which are
-    short descriptions of the turns.
-    """
+    """Return a planner whose questions the client's model answers: after the whole transcript (a fork), which is cheap
+    while the provider has it cached, or from cards, short descriptions of the turns. The client forks only its main
+    transcript, and only on the session's own model."""
     is_cached = call.idle_seconds is not None and is_warm(call.idle_seconds)
     model = settings.planner_model.removeprefix("anthropic/")
     can_fork = is_cached and not call.agent_id and model in ("", call.model)
-    answers = {question_id: answer.relayed for question_id, answer in call.answers.items()}
+    answers = {
+        question_id: RelayedAnswer(one.text, _usage(one.usage), "" if one.isAnswered else one.reason or "no answer")
+        for question_id, one in call.answers.items()
+    }
     fork_tokens = max(1, call.context_tokens) if can_fork else 0
     return RelayedPlanner(answers, model or call.cards_model, call.model, fork_tokens)
 
 
 def _question(question: RelayedQuestion, settings: SessionSettings) -> dict[str, Any]:
-    """Return `question` to the client's model in the form that the plugin reads."""
     data: dict[str, Any] = {"id": question.id, "via": question.via, "prompt": question.prompt}
     if question.via == "complete":
         data |= {"model": question.model, "system": question.system, "maxTokens": question.max_tokens}
@@ -433,11 +416,8 @@ def _question(question: RelayedQuestion, settings: SessionSettings) -> dict[str,
 
 
 def _split_after_view(messages: Sequence[Message], store: Store, session_id: str) -> list[Message]:
-    """Return `messages` with the user's words after the last compacted list (the view) as a message of their own.
-
-    The client joins them to the last message of the view. But a list that begins with a view is recognised only if the
-    view ends where a message ends.
-    """
+    """Return `messages` with the user's words after the last compacted list (the view) as a message of their own: the
+    client joins them to the view's last message, but a view is recognised only if it ends where a message ends."""
     saved = load_session(store, session_id)
     view = saved.frame.head if saved is not None else []
     at = len(view) - 1

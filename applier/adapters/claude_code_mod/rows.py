@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from planner.placeholders import clean, media_mark
-from planner.reading.messages import Block, Message, blocks
+from planner.reading.messages import Block, Message, blocks, unmarked
 
 IN_ROWS = ("text", "tool_use", "tool_result")
 """Types of block that rows can contain; all other types count as media. A result in a row has only its text."""
@@ -97,13 +97,20 @@ class _Part:
 
 
 def _content(row: Row, media: _Media) -> list[Block]:
-    """Return the blocks of a row with their images and documents: text and calls, or results and text."""
     if row.role == "assistant":
         calls = (
             {"type": "tool_use", "id": use.tool_use_id, "name": use.tool, "input": use.input} for use in row.toolUses
         )
         return [*_text(row.text), *calls]
-    results = (_result(result, media) for result in row.toolResults or ())
+    results = (
+        {
+            "type": "tool_result",
+            "tool_use_id": result.tool_use_id,
+            "content": media.results.get(result.tool_use_id, result.text),
+            **({"is_error": True} if result.isError else {}),
+        }
+        for result in row.toolResults or ()
+    )
     return [*results, *(media.sent_with(row) or _text(row.text))]
 
 
@@ -152,12 +159,6 @@ def _text(text: str) -> list[Block]:
     return [{"type": "text", "text": text}] if text.strip() else []
 
 
-def _result(result: ToolResult, media: _Media) -> Block:
-    content = media.results.get(result.tool_use_id, result.text)
-    marked = {"is_error": True} if result.isError else {}
-    return {"type": "tool_result", "tool_use_id": result.tool_use_id, "content": content, **marked}
-
-
 class _Media:
     """Finder of the images and documents of a transcript, which its rows lack and its messages of the API contain."""
 
@@ -174,18 +175,13 @@ class _Media:
                 inside = block.get("content")
                 if block.get("type") == "tool_result" and isinstance(inside, list) and any(map(_is_medium, inside)):
                     self.results[str(block.get("tool_use_id"))] = inside
-            if message.get("role") == "user" and any(map(_is_medium, content)):
-                self._add_typed(content)
+            texts = [str(block.get("text", "")).strip() for block in content]
+            for text in set(texts) if message.get("role") == "user" and any(map(_is_medium, content)) else ():
+                pairs = zip(content, texts, strict=True)
+                sent = [block for block, its_text in pairs if _is_medium(block) or (text and its_text == text)]
+                self._typed.setdefault(text, []).append(sent)
         self._used: set[int] = set()
         """Object identities (``id()``) of the images and documents that `sent_with` has returned so far."""
-
-    def _add_typed(self, content: Sequence[Block]) -> None:
-        """Store a user's message with images or documents under each of its texts, by which `sent_with` finds it."""
-        texts = [str(block.get("text", "")).strip() for block in content]
-        for text in set(texts):
-            pairs = zip(content, texts, strict=True)
-            blocks_of_text = [block for block, its_text in pairs if _is_medium(block) or (text and its_text == text)]
-            self._typed.setdefault(text, []).append(blocks_of_text)
 
     def sent_with(self, row: Row) -> list[Block]:
         """Return the text of the user's `row` with the images and documents of the same message; empty if it has none.
@@ -209,7 +205,6 @@ def _has_media(block: Block) -> bool:
 
 
 def _key(content: Sequence[Block]) -> str:
-    """Return `content` as JSON, by which `RowTranscript.handles` lists it."""
     return json.dumps(content, sort_keys=True)
 
 
@@ -222,17 +217,13 @@ def rows_of(view: Sequence[Message], transcript: RowTranscript, *, thinking: boo
     """
     used_handles: set[str] = set()
     for message in view:
-        content = _without_cache_marks(message)
+        content = blocks(unmarked(message))
         if thinking and message["role"] == "assistant" and (handles := transcript.handles.get(_key(content))):
             yield from ({"handle": handle} for handle in handles)
         elif message["role"] == "assistant":
             yield from _assistant_rows(content)
         else:
             yield from _user_rows(content, transcript, used_handles)
-
-
-def _without_cache_marks(message: Message) -> list[Block]:
-    return [{name: value for name, value in block.items() if name != "cache_control"} for block in blocks(message)]
 
 
 def without_tail(view: Sequence[Message], transcript: RowTranscript) -> tuple[list[Message], str]:
@@ -242,7 +233,7 @@ def without_tail(view: Sequence[Message], transcript: RowTranscript) -> tuple[li
     there are none, the handle is empty. Blocks that the view added just before these messages, or after the newest one,
     are returned at the end of the front, as messages of the user.
     """
-    compacted = [_without_cache_marks(message) for message in view]
+    compacted = [list(blocks(unmarked(message))) for message in view]
     original = [message["content"] for message in transcript.messages]
     size, newest = len(original[-1]), compacted[-1]
     ends = [at for at in range(size, len(newest)) if newest[at - size : at] == original[-1]]
