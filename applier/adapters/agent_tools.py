@@ -184,10 +184,10 @@ def _matches_text(result: SearchResult, most: int, page: int) -> str:
         hits, entry = set(_HIT.findall(match.excerpt)), f"{match.turn_id}\n{match.excerpt}"
         if shown and (hits <= shown_lines or len(entry) > room or len(shown) == most):
             listed_ids.append(match.turn_id)
-            continue
-        shown_lines |= hits
-        shown.append(entry)
-        room -= len(entry) + 1
+        else:
+            shown_lines |= hits
+            shown.append(entry)
+            room -= len(entry) + 1
     if others := result.turns - len(shown):
         names = f" ({', '.join(listed_ids[:MOST_NAMED])})" if listed_ids else ""
         more = "1 more turn matches" if others == 1 else f"{others} more turns match"

@@ -17,6 +17,7 @@ from hashlib import sha256
 from importlib import metadata
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +83,6 @@ class PluginClient:
         return self.home(environment) / self.holder / PLUGIN_NAME
 
 
-def _home_of_pi(environment: Mapping[str, str]) -> Path:
-    return Path(environment.get("PI_CODING_AGENT_DIR") or "~/.pi/agent").expanduser().absolute()
-
-
 def _home_of_opencode(environment: Mapping[str, str]) -> Path:
     shared = environment.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(environment.get("OPENCODE_CONFIG_DIR") or os.path.join(shared, "opencode")).expanduser().absolute()
@@ -107,11 +104,7 @@ def _claude_code_documents(_argv: Sequence[str], _environment: Mapping[str, str]
 
 def _codex_documents(argv: Sequence[str], environment: Mapping[str, str]) -> dict[str, object]:
     """Return the JSON files of a marketplace with one plugin for Codex, by their paths. The plugin adds the MCP server
-    `compactor mcp`, and a hook that runs the program after each compaction by Codex.
-
-    The plugin's version contains a digest of the program, because Codex copies a plugin again only if its version
-    changed.
-    """
+    `compactor mcp`, and a hook that runs the program after each compaction by Codex."""
     variables = [f"{name}={value}" for name, value in environment.items()]
     digest = sha256(repr([*argv, *variables]).encode()).hexdigest()
     # Codex starts hooks with the person's environment but MCP servers without: pass on the variable with the store
@@ -128,6 +121,7 @@ def _codex_documents(argv: Sequence[str], environment: Mapping[str, str]) -> dic
         ".agents/plugins/marketplace.json": {"name": DISTRIBUTION, "plugins": [plugin]},
         f"{PLUGIN_NAME}/.codex-plugin/plugin.json": {
             "name": PLUGIN_NAME,
+            # Codex copies a plugin again only if its version changed
             "version": f"{metadata.version(DISTRIBUTION)}+{digest[:8]}",
             "description": "Keeps what Codex' compactions leave out",
             "mcpServers": "./.mcp.json",
@@ -175,7 +169,7 @@ CLIENTS = {
         title="Pi",
         command="pi",
         sources=("pi", "shared"),
-        home=_home_of_pi,
+        home=lambda environment: Path(environment.get("PI_CODING_AGENT_DIR") or "~/.pi/agent").expanduser().absolute(),
         holder="extensions",
         first_version=(0, 87, 0),
         update="npm install -g @earendil-works/pi-coding-agent, with Node 22.19 or newer",
@@ -205,7 +199,6 @@ def plugin_files(argv: Sequence[str], environment: Mapping[str, str], client: st
 
 
 def _files_below(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the path and the content of each file in and below `folder`. `path`: beginning of all these paths."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
             yield from _files_below(entry, f"{path}{entry.name}/")
@@ -240,37 +233,38 @@ def is_ours(present: Mapping[str, bytes], shipped: Collection[str]) -> bool:
 def _json(raw: bytes) -> dict[str, Any]:
     """Return the JSON object in `raw`; an empty one if it contains none."""
     try:
-        value = json.loads(raw)
+        return _object(json.loads(raw))
     except (ValueError, RecursionError):
         return {}
+
+
+def _object(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def program_of(present: Mapping[str, bytes]) -> tuple[list[str], dict[str, str]]:
     """Return the command line that the plugin with the files `present` runs, and the variables that it adds to the
     environment. Both are empty if they cannot be read."""
     recorded = _json(present.get(PROGRAM, b""))
-    argv, environment = recorded.get("argv"), recorded.get("environment")
-    return (
-        [str(part) for part in argv] if isinstance(argv, list) else [],
-        {name: str(value) for name, value in environment.items()} if isinstance(environment, dict) else {},
-    )
+    argv, environment = recorded.get("argv"), _object(recorded.get("environment"))
+    words = [str(part) for part in argv] if isinstance(argv, list) else []
+    return words, {name: str(value) for name, value in environment.items()}
 
 
 def version_problem(client: PluginClient, printed: str) -> Problem | None:
     """Return a problem if a client, whose ``--version`` printed `printed`, is too old for the plugin; else None."""
-    match = _VERSION.search(printed)
+    match, first = _VERSION.search(printed), ".".join(map(str, client.first_version))
     if match is None:
-        return Problem(
-            f"`{client.command} --version` prints {printed[:60]!r}, no version",
-            f"is `{client.command}` {client.title}?",
-        )
+        what = f"`{client.command} --version` prints {printed[:60]!r}, no version"
+        return Problem(what, f"is `{client.command}` {client.title}?")
     if tuple(map(int, match.groups())) >= client.first_version:
         return None
-    first = ".".join(map(str, client.first_version))
-    return Problem(
-        f"{client.title} {match[0]} is too old: it compacts by itself; {first} is the first that works", client.update
-    )
+    what = f"{client.title} {match[0]} is too old: it compacts by itself; {first} is the first that works"
+    return Problem(what, client.update)
 
 
 def listing_problems(listing: Sequence[Mapping[str, Any]], folder: str) -> Iterator[Problem]:
@@ -302,10 +296,8 @@ def codex_problems(listing: Mapping[str, Any], folder: str) -> Iterator[Problem]
 
 def refusals(checked: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield a problem for each error that ``claude plugin validate --json``, whose output is `checked`, reports."""
-    contents = checked.get("contents")
-    parts = [checked.get("manifest"), *(contents if isinstance(contents, list) else ())]
-    listed = [part.get("errors") for part in parts if isinstance(part, dict)]
-    for error in (error for errors in listed if isinstance(errors, list) for error in errors):
+    errors = (_list(_object(part).get("errors")) for part in (checked.get("manifest"), *_list(checked.get("contents"))))
+    for error in chain.from_iterable(errors):
         message = error.get("message") if isinstance(error, dict) else error
         yield Problem(f"Claude Code refuses the mod: {message}", "pip install -U relevance-compactor, then install")
 
@@ -319,19 +311,11 @@ def settings_problems(name: str, settings: Mapping[str, Any], *, managed: bool) 
             yield Problem(f"{name}: {key} turns mods off", cure)
     if not managed:
         return
-    policies = [_inside(settings, "pluginConfigs", plugin, "options") for plugin in _POLICY_PLUGINS]
-    if any(options.get("allowManagedModsOnly") for options in policies):
+    policies = [_object(_object(settings.get("pluginConfigs")).get(plugin)) for plugin in _POLICY_PLUGINS]
+    if any(_object(policy.get("options")).get("allowManagedModsOnly") for policy in policies):
         yield Problem(f"{name}: allowManagedModsOnly turns all mods but the machine's off", cure)
     allowed, blocked = settings.get("strictKnownMarketplaces"), settings.get("blockedMarketplaces")
     if isinstance(allowed, list) and {"source": "skills-dir"} not in allowed:
         yield Problem(f"{name}: strictKnownMarketplaces does not allow plugins of the skills folder", cure)
     if isinstance(blocked, list) and {"source": "skills-dir"} in blocked:
         yield Problem(f"{name}: blockedMarketplaces forbids plugins of the skills folder", cure)
-
-
-def _inside(settings: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """Return the object at ``settings[name][name]…`` for all `names`; an empty one if it is missing."""
-    for name in names:
-        inner = settings.get(name)
-        settings = inner if isinstance(inner, dict) else {}
-    return settings

@@ -110,34 +110,32 @@ class Visible:
 
     def _newest_first(self) -> list[VisibleConversation]:
         """Return the result of `conversations` in reverse order, or raise ReferenceNotFound if there are none."""
-        conversations = self.conversations()
-        if not conversations:
-            names = " or ".join(map(repr, self._sessions))
-            unknown = (
-                f"nothing was compacted under the name {names} yet: all of this conversation is still in the context, "
-                "or it has another name or store"
-            )
-            raise ReferenceNotFound(self._owners_problem() or unknown if names else _NO_CONVERSATION)
-        return conversations[::-1]
+        if conversations := self.conversations():
+            return conversations[::-1]
+        if not self._sessions:
+            raise ReferenceNotFound(_NO_CONVERSATION)
+        # clients of a proxy may have chosen the name, so that it does not identify one client
+        owned = sorted({name.rpartition(".")[0] for name in self._sessions_with(_OF_OWNER)})
+        if owned:
+            some = ", ".join(owned[:_MOST_NAMES])
+            problem = f"this name was chosen by clients of a proxy; use --session with name and owner: {some}"
+            raise ReferenceNotFound(problem)
+        raise ReferenceNotFound(
+            f"nothing was compacted under the name {' or '.join(map(repr, self._sessions))} yet: all of this "
+            "conversation is still in the context, or it has another name or store"
+        )
 
     def doubt(self) -> str:
         """Return a text if the id of the session may be mistyped, because nothing is stored under it; else an empty
         text. Raise ReferenceNotFound if no conversation may be read at all."""
         if not (self._sessions or self._history):
             raise ReferenceNotFound(_NO_CONVERSATION)
-        if self._is_typed:
-            try:
+        try:
+            if self._is_typed:
                 self._newest_first()
-            except (ReferenceNotFound, StoreError) as error:
-                return str(error)
+        except (ReferenceNotFound, StoreError) as error:
+            return str(error)
         return ""
-
-    def _owners_problem(self) -> str:
-        """Return an error text if the session's name is one that clients of a proxy chose, so that it does not identify
-        one client: it lists the longer names to use. Return an empty text otherwise."""
-        names = {name.rpartition(".")[0] for name in self._sessions_with(_OF_OWNER)} if self._sessions else set()
-        some = ", ".join(sorted(names)[:_MOST_NAMES])
-        return f"this name was chosen by clients of a proxy; use --session with name and owner: {some}" if names else ""
 
     def restore(
         self, reference: str, *, lines: tuple[int, int] | None, search: str | None, max_characters: int | None
@@ -157,8 +155,8 @@ class Visible:
         return self.store.restore(reference, lines=lines, search=search, max_characters=max_characters, within=within)
 
     def _full_reference(self, turn: str, conversations: Sequence[VisibleConversation]) -> str:
-        """Return the id of `turn` (``t12``) with the key of its conversation in front (``h1a2b3c4d:t12``): that of the
-        session itself, or else one that has such a turn. Raise ReferenceNotFound if several have different ones."""
+        """Return ``h1a2b3c4d:t12`` for the `turn` ``t12`` of the session itself, or else of another conversation that
+        has such a turn. Raise ReferenceNotFound if several have different ones."""
         current = self.current()
         if current.session in self._sessions or len(conversations) == 1:
             return f"{current.history_key}:{turn}"
@@ -219,8 +217,7 @@ class Visible:
         return events
 
     def _names(self) -> list[str]:
-        """Return the ids of the sessions that may be read, then those of their conversations and subagents, by last
-        event."""
+        """Return the ids of the sessions that may be read, then those of their subagents, by last event."""
         return list(dict.fromkeys([*self._sessions, *self._sessions_with(_BELOW)])) if self._sessions else []
 
     def _sessions_with(self, end: str) -> list[str]:

@@ -11,7 +11,7 @@ import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from itertools import pairwise, takewhile
-from typing import Any, NamedTuple
+from typing import Any
 
 from applier.adapters.transcripts.codex import home_folder
 
@@ -32,11 +32,11 @@ class WrappedClient:
     def upstreams(self) -> dict[str, str]:
         """Return the addresses to which the client would send its requests without the proxy, by the name of the
         proxy's option. A missing one has its default address; an empty one means that the proxy cannot serve it."""
-        places = {
-            ANTHROPIC: self.environment.get("ANTHROPIC_BASE_URL", ""),
-            OPENAI: _version_1(self.environment.get("OPENAI_BASE_URL", "")),
+        anthropic, openai = (self.environment.get(f"{name}_BASE_URL", "") for name in ("ANTHROPIC", "OPENAI"))
+        return {
+            **({ANTHROPIC: anthropic} if anthropic else {}),
+            **({OPENAI: _version_1(openai)} if openai else {}),
         }
-        return {name: url for name, url in places.items() if url is not None and (url or name != ANTHROPIC)}
 
     def variables(self, url: str) -> dict[str, str]:
         """Return the environment variables that make the client send its requests to the proxy at `url`."""
@@ -49,30 +49,19 @@ class WrappedClient:
         return self.command
 
 
-class _AddressSetting(NamedTuple):
-    """Setting of Codex that contains the address of its provider, and its present value."""
-
-    name: str = ""
-    """Name of the setting; empty for a provider that is built into Codex (``ollama``) and has a fixed address."""
-    url: str = ""
-    """Address in the setting; empty for OpenAI's own."""
-
-
 class _Codex(WrappedClient):
     """Codex, which reads its provider's address only from settings, and starts MCP servers without the environment."""
 
     takes_server = True
 
     def upstreams(self) -> dict[str, str]:
-        """Return the provider's address from Codex's settings, for both ways in which Codex logs in."""
         addresses = super().upstreams()
         addresses.pop(OPENAI, None)  # Codex does not read the variable
-        url = self._address().url
-        return {**addresses, **({CHATGPT: url, OPENAI: _version_1(url) or ""} if url else {})}
+        _, url = self._address()
+        return {**addresses, **({CHATGPT: url, OPENAI: _version_1(url)} if url else {})}
 
     def arguments(self, url: str, server: Sequence[str], variables: Sequence[str]) -> list[str]:
-        """Return the command line with options (``-c key=value``) for the provider's address and the MCP server."""
-        setting = self._address().name
+        setting, _ = self._address()
         options: dict[str, object] = {setting: f"{url}/v1"} if setting else {}
         if server:
             table = "mcp_servers.compactor"
@@ -81,8 +70,9 @@ class _Codex(WrappedClient):
         words = [word for key, value in options.items() for word in ("-c", f"{key}={json.dumps(value)}")]
         return [self.command[0], *words, *self.command[1:]]
 
-    def _address(self) -> _AddressSetting:
-        """Return the setting with the address of the provider that the person's settings choose."""
+    def _address(self) -> tuple[str, str]:
+        """Return the name of the setting with the address of the person's provider, and the address. The name is empty
+        for a provider that is built into Codex (``ollama``), the address for OpenAI's own."""
         settings = self._settings("config.toml")
         if profile := _profile(self.command):
             settings = _merged(settings, self._settings(f"{profile}.config.toml"))
@@ -93,9 +83,9 @@ class _Codex(WrappedClient):
             tables = settings.get("model_providers")
             table = tables.get(str(provider)) if isinstance(tables, dict) else None
             if not isinstance(table, dict):
-                return _AddressSetting()
+                return "", ""
             url, name = table.get("base_url"), f"model_providers.{provider}.base_url"
-        return _AddressSetting(name, url if isinstance(url, str) else "")
+        return name, url if isinstance(url, str) else ""
 
     def _settings(self, name: str) -> dict[str, Any]:
         try:
@@ -110,11 +100,9 @@ class _Copilot(WrappedClient):
     _URL_VARIABLE = "COPILOT_PROVIDER_BASE_URL"
 
     def upstreams(self) -> dict[str, str]:
-        """Return the address that the person set, if the proxy serves such a provider."""
         return {self._upstream: self.environment[self._URL_VARIABLE]} if self._upstream else {}
 
     def variables(self, url: str) -> dict[str, str]:
-        """Return the variable that makes Copilot send its requests to the proxy at `url`, if that can serve them."""
         ends = {ANTHROPIC: "", OPENAI: "/v1"}
         return {self._URL_VARIABLE: f"{url}{ends[self._upstream]}"} if self._upstream else {}
 
@@ -137,10 +125,8 @@ def wrapped_client(command: Sequence[str], environment: Mapping[str, str]) -> Wr
     return _CLIENTS.get(name, WrappedClient)(command, environment)
 
 
-def _version_1(url: str) -> str | None:
-    """Return `url` if it ends in ``/v1``, as the proxy needs; an empty text for another URL; None if `url` is empty."""
-    if not url:
-        return None
+def _version_1(url: str) -> str:
+    """Return `url` if it ends in ``/v1``, as the proxy needs; else an empty text."""
     return url if url.rstrip("/").endswith("/v1") else ""
 
 
