@@ -9,10 +9,10 @@ rank of a line.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
-from math import inf
+from itertools import chain
+from math import inf, log
 from typing import NamedTuple
 
 from propcache.api import cached_property
@@ -210,10 +210,11 @@ def words_limit(memory_tokens: float, outcome_tokens: float, *, beside_page: boo
 def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
     """Choose the lines that the user typed and that stay verbatim. If all fit in `most_tokens`, all stay.
 
-    Otherwise lines are chosen in this order while there is room: both ends of the user's last and first message; lines
-    with binding words in English (never, must); whole messages, those with many names and figures for their size first,
-    as answers, consent and corrections are rather short; whole lines of the other messages, in the same order; both
-    ends of what remains. A line that was typed twice stays once, where it was typed last.
+    Otherwise lines are chosen in this order while there is room: of the user's last and first message the lines that
+    the agent took up, and both ends; lines with binding words in English (never, must); whole messages, those with many
+    names and figures for their size first, as answers, consent and corrections are rather short; whole lines of the
+    other messages, those first that the agent took up or that have many names and figures; both ends of what remains. A
+    line that was typed twice stays once, where it was typed last.
     """
     turns = analysis.evidence.turns
     room = raw_limit = most_tokens / analysis.counter.scale
@@ -222,7 +223,8 @@ def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
     raw_tokens = {turn.turn.id: turn.tokens_of(line.number for line in typed[turn.turn.id]) for turn in speaking}
     words: dict[str, frozenset[int]] = {}
     for turn in (*speaking[:1], *speaking[1:][-1:]):
-        numbers = _ends(turn, typed[turn.turn.id], ENDS_SHARE * raw_limit)
+        lines = typed[turn.turn.id]
+        numbers = _fitting(turn, [*_taken_up(analysis, turn, lines), *_inward(lines)], ENDS_SHARE * raw_limit)
         words[turn.turn.id] = numbers
         room -= turn.tokens_of(numbers)
     fits = sum(raw_tokens.values()) <= raw_limit
@@ -230,15 +232,16 @@ def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
     for turn_id, binding in ({} if fits else _binding(typed)).items():
         if not turns[turn_id].turn.live:
             room = _grow(words, turns[turn_id], binding, room)
-    messages = [(turn, typed[turn.turn.id]) for turn in speaking]
-    for turn, lines in sorted(messages, key=_rank):
-        room = _grow(words, turn, _numbers(lines), room)
+    for turn in sorted(speaking, key=lambda turn: _rank(turn, typed[turn.turn.id], _news(typed[turn.turn.id]))):
+        room = _grow(words, turn, _numbers(typed[turn.turn.id]), room)
     incomplete = [turn for turn in speaking if words.get(turn.turn.id) != all_numbers[turn.turn.id]]
     whole_lines = [(turn, line.lines) for turn in incomplete for line in statements(typed[turn.turn.id], inf)]
-    for turn, whole_line in sorted(whole_lines, key=_rank):
+    informative = [(*spoken, _news(spoken[1]) + _uptake(analysis, *spoken)) for spoken in whole_lines]
+    for turn, whole_line, _ in sorted(informative, key=lambda spoken: _rank(*spoken)):
         room = _grow(words, turn, _numbers(whole_line), room)
     for at, turn in enumerate(incomplete):
-        room = _grow(words, turn, _ends(turn, typed[turn.turn.id], room / (len(incomplete) - at)), room)
+        ends = _fitting(turn, _inward(typed[turn.turn.id]), room / (len(incomplete) - at))
+        room = _grow(words, turn, ends, room)
     left_out = {turn_id: all_numbers[turn_id] - words.get(turn_id, frozenset()) for turn_id in raw_tokens}
     return OwnWords(words, {turn_id: numbers for turn_id, numbers in left_out.items() if numbers})
 
@@ -255,11 +258,10 @@ def _typed_once(turns: dict[str, TurnEvidence]) -> dict[str, list[Line]]:
     return typed
 
 
-def _rank(spoken: tuple[TurnEvidence, Sequence[Line]]) -> float:
-    """Return the rank of some lines of a turn, lower for those that come first: they have many names and figures for
-    their size."""
-    turn, lines = spoken
-    return float(turn.tokens_of(line.number for line in lines) ** 0.3 / (1 + _news(lines)))
+def _rank(turn: TurnEvidence, lines: Sequence[Line], information: float) -> float:
+    """Return the rank of some lines of a turn, lower for those that come first: they have much `information` for their
+    size."""
+    return float(turn.tokens_of(line.number for line in lines) ** 0.3 / (1 + information))
 
 
 def _numbers(lines: Iterable[Line]) -> frozenset[int]:
@@ -295,12 +297,35 @@ def _grow(words: dict[str, frozenset[int]], turn: TurnEvidence, numbers: frozens
     return room - cost
 
 
-def _ends(turn: TurnEvidence, lines: Sequence[Line], most: float) -> frozenset[int]:
-    """Return the numbers of those `lines` of a message that fit in `most` raw tokens. If not all fit, they are chosen
-    in this order: the first and the last line, lines with binding words in English, lines from both ends inward."""
-    if turn.tokens_of(line.number for line in lines) <= most:
-        return _numbers(lines)
+def _inward(lines: Sequence[Line]) -> Iterator[frozenset[int]]:
+    """Yield the numbers of the lines of a message in the order in which they are chosen if not all fit: the first and
+    the last line, lines with binding words in English, lines from both ends inward."""
     inward = chain.from_iterable(zip(lines, reversed(lines), strict=True))
-    in_order = dict.fromkeys([*lines[:1], *lines[-1:], *binding_lines(lines), *inward])
-    totals = accumulate(turn.line_tokens[line.number - 1] for line in in_order)
-    return frozenset(line.number for line, total in zip(in_order, totals, strict=True) if total <= most)
+    for line in dict.fromkeys([*lines[:1], *lines[-1:], *binding_lines(lines), *inward]):
+        yield frozenset([line.number])
+
+
+def _taken_up(analysis: Analysis, turn: TurnEvidence, lines: Sequence[Line]) -> list[frozenset[int]]:
+    """Return the numbers of those whole lines of a message that have names that the agent wrote later, those first that
+    have most for their size: in a long form or prompt, these are what is asked."""
+    uptakes = [(line.lines, _uptake(analysis, turn, line.lines)) for line in statements(lines, inf)]
+    ranked = sorted(uptakes, key=lambda part: _rank(turn, *part))
+    return [_numbers(line) for line, uptake in ranked if uptake]
+
+
+def _uptake(analysis: Analysis, turn: TurnEvidence, lines: Sequence[Line]) -> float:
+    """Return how much the agent took up of `lines` of a turn: the number of their names that it wrote in later turns,
+    of which those in many lines of the conversation count less."""
+    occurrences = analysis.occurrences
+    rows, columns = occurrences.rows[turn.turn.id], occurrences.columns
+    names = {*chain.from_iterable(rows.between(line.number - 1, line.number) for line in lines)}
+    later = [name for name in names if columns.last_written[name] > turn.turn.number]
+    return sum(1 / (1 + log(columns.lines[name])) for name in later)
+
+
+def _fitting(turn: TurnEvidence, parts: Iterable[frozenset[int]], most: float) -> frozenset[int]:
+    """Return the numbers of the lines of those `parts` of a message, in order, that fit in `most` raw tokens."""
+    words: dict[str, frozenset[int]] = {}
+    for numbers in parts:
+        most = _grow(words, turn, numbers, most)
+    return words.get(turn.turn.id, frozenset())

@@ -333,3 +333,29 @@ def test_the_page_cites_the_turns_with_words_of_the_user_that_have_no_room():
     unseen = [at for at, words in enumerate(said_before) if words not in text]
     assert unseen
     assert f"t{2 * unseen[-1] + 1})" in line
+
+
+PROMPT = [
+    f"- Rule {at}: you must look at the screen before each action, and never act twice at once." for at in range(60)
+]
+GOALS = (
+    ("ask the bakery for the plain loaf with seeds", {"request": "plain loaf with seeds", "shop": "bakery"}),
+    ("请面包店留一个杂粮面包", {"商店": "面包店", "面包": "杂粮面包"}),
+)
+
+
+@given(st.integers(0, 60), st.sampled_from(GOALS))
+def test_of_a_long_prompt_the_line_stays_that_the_agent_took_up(at, goal):
+    line, arguments = goal
+    call = {"type": "tool_use", "id": "toolu_b", "name": "submit", "input": arguments}
+    result = {"type": "tool_result", "tool_use_id": "toolu_b", "content": "The form is open."}
+    messages = [
+        {"role": "user", "content": "\n".join([*PROMPT[:at], line, *PROMPT[at:]])},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+        {"role": "assistant", "content": "The form is open now."},
+        {"role": "user", "content": "Go on."},
+    ]
+    plan = plan_compaction(messages, "", planner="rules", target_tokens=500, now=0.0)
+    assert plan.estimated_tokens < plan.history.tokens
+    assert line in said(preview(plan).messages)
