@@ -13,8 +13,8 @@ from typing import Any
 from applier.session.edits import first_difference
 from applier.session.events import Event
 from applier.session.presets import Preset
+from applier.session.pressure import Level
 from applier.session.session import Session
-from applier.session.triggers import Level
 from applier.settings import SessionSettings, load_settings
 from applier.store.store import Store
 from planner.api import PlannerChoice

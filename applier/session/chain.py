@@ -1,12 +1,12 @@
 """Steps of one call of a session: a message list arrives, is shortened if needed, and is returned to be sent.
 
-`CHAIN` lists the steps in order. Each step works on a copy of the session's state; if a step fails, its copy is
+`steps_of` lists the steps in order. Each step works on a copy of the session's state; if a step fails, its copy is
 discarded, the log reports it, and the agent goes on. Not safe for threads: `Session` has the lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,11 +20,11 @@ from applier.session.edits import Edits, draft
 from applier.session.history_tracker import is_list
 from applier.session.ledger import Saved, session_name
 from applier.session.planning import TASK_CHARACTERS
-from applier.session.refusals import WINDOW_EXCEEDED, LostResults, TooHeavy, TooLong, stop_reason_of
-from applier.session.request import used_input_tokens
+from applier.session.presets import Preset
+from applier.session.pressure import level_after
+from applier.session.request import WINDOW_EXCEEDED, LostResults, TooHeavy, TooLong, stop_reason_of, used_input_tokens
 from applier.session.state import State
 from applier.session.tiers import PlanAgain, PlanTurns, fit_pictures
-from applier.session.triggers import level_after
 from planner.analysis import analyze_history
 from planner.errors import StoreError, TranscriptError
 from planner.evidence.hosts import first_words
@@ -102,25 +102,13 @@ def shorten_arrivals(state: State) -> None:
         attempt(state, tier, "arrival", forced=True, new_from=new_from)
 
 
-def run_cheap_tiers(state: State) -> None:
-    """Run the preset's cheap ways to shorten the list, such as clearing old results, each if its trigger fires."""
-    for row in state.setup.preset.cheap:
-        run_row(state, row)
-
-
-def plan(state: State) -> None:
-    """Run the row of the preset that makes a plan to shorten the list, if its trigger fires. A plan that was made in
-    advance is used, if there is one."""
+def take_plan(state: State) -> None:
+    """Take the plan that was made in advance, if it is finished, for the row of the preset that plans."""
     state.ledger.tracker.adopt_analysis(state.planning.take_finished_plan())
-    for row in state.setup.preset.planning:
-        run_row(state, row)
 
 
-def run_last_resorts(state: State) -> None:
-    """Run the preset's strongest ways to shorten the list, which act only if the prompt is too long or nearly so. A
-    compaction requested for this call is over then."""
-    for row in state.setup.preset.last_resorts:
-        run_row(state, row)
+def end_request(state: State) -> None:
+    """Forget the compaction that was requested for this call, as all rows of the preset had their turn."""
     state.pressure.requested = state.pressure.focus = ""
 
 
@@ -165,26 +153,21 @@ def _plan_is_due(state: State, *, is_held: bool) -> bool:
     ahead = replace(measured, tokens=tokens, level=level, carried_tokens=measured.carried_tokens + AHEAD_CALLS * grown)
     if is_held and level not in ("critical", "exhausted"):
         return False
-    return any(when.fires(ahead) for row in state.setup.preset.planning for when in row.when if not when.requested)
+    preset = state.setup.preset
+    triggers = (when for row in preset.steps if row.tier is preset.plan_goal for when in row.when)
+    return any(when.fires(ahead) for when in triggers if not when.requested)
 
 
 CallStep = Callable[[State], None]
 """Function for one step of a session's call, which changes the copy of the state that it receives."""
 
-CHAIN: tuple[CallStep, ...] = (
-    note_requests,
-    find_store,
-    replace_outdated,
-    begin_with_lessons,
-    shorten_arrivals,
-    run_cheap_tiers,
-    plan,
-    run_last_resorts,
-    remove_pictures,
-    report_size,
-    plan_ahead,
-)
-"""Steps of a session's call, in order, after the caller's list has arrived (`State.receive`) and before `_send`."""
+
+def steps_of(preset: Preset) -> Iterator[CallStep]:
+    """Yield the steps of a session's call, in order, after the caller's list has arrived (`State.receive`) and before
+    `_send`."""
+    yield from (note_requests, find_store, replace_outdated, begin_with_lessons, shorten_arrivals, take_plan)
+    yield from (partial(run_row, row=row) for row in preset.steps)
+    yield from (end_request, remove_pictures, report_size, plan_ahead)
 
 
 def prepare(state: State, messages: Sequence[object]) -> list[Any]:
@@ -193,12 +176,20 @@ def prepare(state: State, messages: Sequence[object]) -> list[Any]:
     log, problems, passed = state.setup.log, list[str](), cast("Any", messages)
     if is_list(messages) and not messages:
         return []
-    current = _after_step(state, lambda draft: draft.receive(messages), problems)
-    if problems:
-        log.trouble("prepare_failed", problems[0])
+    current = state.copy()
+    try:
+        current.receive(messages)
+    except Exception as error:  # noqa: BLE001 - DESIGN rule 8: the host's agent never breaks
+        log.trouble("prepare_failed", f"{type(error).__name__}: {error}")
         return list(messages) if is_list(messages) else passed
-    for step in () if current.pressure.is_full else CHAIN:
-        current = _after_step(current, step, problems)
+    for step in () if current.pressure.is_full else steps_of(state.setup.preset):
+        draft = current.copy()
+        try:
+            step(draft)
+        except Exception as error:  # noqa: BLE001 - the same: what the step did is discarded
+            problems.append(f"{type(error).__name__}: {error}")
+        else:
+            current = draft
     log.trouble("prepare_failed", "; ".join(problems))
     current.pressure.is_recovering = False
     sent = _send(current)
@@ -217,17 +208,6 @@ def observe(state: State, response: object) -> None:
         pressure.request("window_exceeded")
     if stopped == "end_turn" and state.is_in_turn:
         plan_ahead(state, is_turn_over=True)
-
-
-def _after_step(state: State, step: CallStep, problems: list[str]) -> State:
-    """Return a copy of `state` changed by `step`; if `step` fails, add its error to `problems` and return `state`."""
-    draft = state.copy()
-    try:
-        step(draft)
-    except Exception as error:  # noqa: BLE001 - DESIGN rule 8: the host's agent never breaks
-        problems.append(f"{type(error).__name__}: {error}")
-        return state
-    return draft
 
 
 def _send(state: State) -> list[Any]:

@@ -10,15 +10,13 @@ import copy
 import math
 import sys
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from applier.session.history_tracker import Load
-from applier.session.refusals import TooHeavy, TooLong
-from applier.session.request import AgentCall
-from applier.session.triggers import Level, Measurement, level_after
+from applier.session.request import AgentCall, TooHeavy, TooLong
 from applier.settings import SessionSettings
 from planner.evidence.calls import RESTORE_TOOL, bare_tool_name, restore_tool_of
-from planner.prices import cache_prices
+from planner.prices import ModelPrices, cache_prices
 from planner.reading.media import MANY_IMAGES
 from planner.reading.tokens import TokenCounter
 
@@ -183,6 +181,52 @@ def _noise_tokens(counted: int) -> float:
 def _bounded(ratio: float) -> float:
     """Return `ratio` within the bounds of believable ratios."""
     return min(HIGHEST_RATIO, max(LOWEST_RATIO, ratio))
+
+
+Level = Literal["normal", "warning", "critical", "exhausted"]
+"""Fullness of the context window."""
+
+LEVELS: tuple[tuple[Level, float], ...] = (("normal", 0.0), ("warning", 0.8), ("critical", 0.95), ("exhausted", 1.0))
+"""Levels of fullness, with the share of the limit at which each begins, as in Claude Code."""
+LEVEL_ORDER: tuple[Level, ...] = tuple(level for level, _ in LEVELS)
+"""Levels of fullness, the emptiest first."""
+HYSTERESIS_SHARE = 0.05
+"""Share of the limit by which a prompt must fall below a level's threshold before the level ends. So a size near the
+threshold does not change the level at every call."""
+
+
+def level_after(level: Level, tokens: int, limit_tokens: int) -> Level:
+    """Return the fullness of a window that was at `level` before and now has a prompt of `tokens`. `limit_tokens`:
+    largest prompt that fits. The level rises at once, but falls only when the prompt is `HYSTERESIS_SHARE` below the
+    level's threshold."""
+    share = tokens / max(1, limit_tokens)
+    reached = max((i for i, (_, begins) in enumerate(LEVELS) if share >= begins), default=0)
+    current = LEVEL_ORDER.index(level)
+    while current > reached and share < LEVELS[current][1] - HYSTERESIS_SHARE:
+        current -= 1
+    return LEVEL_ORDER[max(current, reached)]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Size and costs of a prompt, by which triggers decide whether to shorten it."""
+
+    tokens: int
+    """Tokens of the whole prompt, if it were sent now."""
+    limit_tokens: int
+    level: Level
+    beside_tokens: int = 0
+    """Tokens of system prompt and tools, which no compaction changes; included in `tokens`."""
+    goal_tokens: int = 0
+    """Tokens of messages that the next compaction would leave."""
+    carried_tokens: int = 0
+    """Tokens above `goal_tokens`, added up over all calls since the last compaction: the price of waiting."""
+    growth_tokens_per_call: float = 0.0
+    idle_seconds: float = 0.0
+    """Seconds since the last call."""
+    requested: str = ""
+    """Cause of a compaction requested for this call (``tool``, ``window_exceeded``); empty without one."""
+    prices: ModelPrices = field(default_factory=cache_prices)
 
 
 class Pause(NamedTuple):

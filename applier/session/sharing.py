@@ -18,9 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from applier.session.edits import Frame
 from applier.session.ledger import LastList, SavedFrame, SavedSession, session_name
-from applier.session.pressure import Gauge
+from applier.session.pressure import Gauge, Level
 from applier.session.state import State
-from applier.session.triggers import Level
 from applier.store.store import Store
 from planner.errors import ReferenceNotFound, StoreDamaged, StoreError, TranscriptError
 from planner.reading.tokens import TokenCounter

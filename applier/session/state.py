@@ -20,9 +20,8 @@ from applier.session.history_tracker import HistoryTracker
 from applier.session.ledger import Committed, Ledger, Saved, SavedFrame, SavedSession, Undoable, load_session
 from applier.session.planning import BreakerState, Planned, Planning
 from applier.session.presets import Preset, preset_named
-from applier.session.pressure import Pause, Pressure
+from applier.session.pressure import Level, Measurement, Pause, Pressure
 from applier.session.request import AgentCall
-from applier.session.triggers import Level, Measurement
 from applier.settings import SessionSettings, load_settings
 from applier.store.opening import SessionStore
 from applier.store.store import Store
