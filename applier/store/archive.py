@@ -12,7 +12,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -92,10 +92,9 @@ def _write(store: Store, path: Path, keys_of: Callable[[Backend], Sequence[str]]
             source.transaction(),
             copy.backend.transaction(write=True),
         ):
-            keys = [key for key in keys_of(source) if key != _SEAL]
-            for some_keys in records.in_parts(keys):
+            for some_keys in records.in_parts([key for key in keys_of(source) if key != _SEAL]):
                 chosen = source.get(some_keys)
-                _add_to_seal(seal, chosen)
+                _add_to_seal(seal, sorted(chosen.items()))
                 copy.backend.add(chosen)
             copy.backend.add({_SEAL: seal.digest()})
         os.replace(part, path)
@@ -115,9 +114,8 @@ def _check_replaceable(store: Store, path: Path, overwrite: bool) -> None:
             raise StoreError(f"{path}: exists already; replace it by --overwrite, or give another file")
 
 
-def _add_to_seal(seal: hashlib._Hash, chosen: Mapping[str, bytes]) -> None:
-    """Add the keys and bodies of the `chosen` records to the running digest `seal`."""
-    for key, body in sorted(chosen.items()):
+def _add_to_seal(seal: hashlib._Hash, chosen: Iterable[tuple[str, bytes]]) -> None:
+    for key, body in chosen:
         seal.update(f"{len(key)} {len(body)} {key} ".encode() + body)
 
 
@@ -194,20 +192,20 @@ def _check_sizes(archive: Archive) -> None:
         for key in archive.keys(""):
             kind, body = key.partition("/")[0], archive.get([key])[key]
             if kind in ("message", "history", "plan", "fact", "event", "state", "order"):
-                size = records.unpacked_bytes(body)
+                most = _MOST_BYTES.get(kind, _LARGEST_BYTES)
+                size = records.unpacked_bytes(body, most)
                 if kind != "message":
                     allowed = _MOST_RATIO * len(body)
                     room -= size - allowed  # text compresses by at most this ratio; what is larger uses up the room
-                too_large = size > _MOST_BYTES.get(kind, _LARGEST_BYTES) or room < 0
+                too_large = size > most or room < 0
                 if too_large or records.count_values(records.unpack(body, key), _MOST_VALUES) > _MOST_VALUES:
                     raise StoreError(f"{archive.place}: {key[:40]} is larger than what a store writes; not imported")
 
 
 def _check_seal(archive: Archive) -> None:
     """Raise a StoreDamaged if the records of a conversation's file are not exactly those that were exported."""
-    keys, seal = [key for key in archive.keys("") if key != _SEAL], hashlib.sha256()
-    for some_keys in records.in_parts(keys):
-        _add_to_seal(seal, archive.get(some_keys))
+    seal = hashlib.sha256()
+    _add_to_seal(seal, records.bodies(archive, [key for key in archive.keys("") if key != _SEAL]))
     if archive.get([_SEAL]) != {_SEAL: seal.digest()}:
         raise StoreDamaged(f"{archive.place}: is not as `compactor store export` wrote it; nothing was imported")
 
@@ -240,20 +238,29 @@ class _Import:
         self.others = {one.name for one in records.read_histories(backend)} - {one.name for one in imported}
         for key, content in self._each("plan"):
             self._plan(key, content)
-        facts = (self._fact(key, content) for key, content in self._each("fact"))
+        facts = []
+        for key, content in self._each("fact"):
+            ExtractedFact.model_validate_json(content)
+            prefix = records.prefix_of(key)
+            facts.append(NewRecord(f"fact/{self.groups[prefix][-1]}/{prefix}/", content))
         backend.add(marks_of_new_facts(records.add_in_order(backend, facts)))
-        records.add_in_order(backend, (self._event(content) for _, content in self._each("event")))
+        events = [NewRecord(event_place(json.loads(content)), content) for _, content in self._each("event")]
+        records.add_in_order(backend, events)
         for key, content in self._each("state"):
             self._state(key, content)
         return [one.key for one in imported]
 
     def _each(self, kind: str) -> Iterator[tuple[str, bytes]]:
-        """Yield key and content of the file's records of a `kind`, usually in the order of storing."""
+        """Yield key and content of the file's records of a `kind`, usually in the order of storing. Keys and ids in
+        them have full length, also from an old file."""
         for key in sorted(self.archive.keys(f"{kind}/"), key=lambda key: key.rpartition("/")[2]):
-            yield key, records.read(self.archive, [key])[key]
+            content = records.read(self.archive, [key])[key]
+            if self.whole_names is None or kind not in ("state", "event"):
+                yield key, content
+            elif record := self.whole_names.record(key, content):
+                yield record
 
     def _import_messages(self) -> None:
-        """Import the messages of the file, without secrets if the store removes them."""
         for key in self.archive.keys("message/"):
             content = records.read(self.archive, [key])[key]
             stored = self.store.stored_form(json.loads(content), key)
@@ -302,30 +309,10 @@ class _Import:
         if (prefix in self.groups or self.is_own_backup) and not self.store.backend.keys(f"plan/{digest}/"):
             self.store.backend.add({f"plan/{digest}/{prefix}/{records.next_order(self.store.backend)}": pack(content)})
 
-    def _fact(self, key: str, content: bytes) -> NewRecord:
-        """Return the record to store for a valid fact of an imported history."""
-        ExtractedFact.model_validate_json(content)
-        prefix = records.prefix_of(key)
-        return NewRecord(f"fact/{self.groups[prefix][-1]}/{prefix}/", content)
-
-    def _event(self, content: bytes) -> NewRecord:
-        """Return the record to store for an event, with keys and ids in full length."""
-        event = json.loads(content)
-        if self.whole_names is not None:
-            event = self.whole_names.event(event)
-            content = records.encode(event, "event")
-        return NewRecord(event_place(event), content)
-
     def _state(self, key: str, content: bytes) -> None:
         """Store a state (named JSON value). Of a conversation's file, skip it unless it is one of the `CARRIED` kinds
         and mentions no history outside the file."""
         name, value = state_name(key), json.loads(content)
-        if self.whole_names is not None:
-            full = self.whole_names.state(name, value)
-            if full is None:
-                return
-            name, value = full
-            content = records.encode(value, key)
         if name.startswith("origin:"):  # a wrong one would make every list of conversations fail
             event_place(value)  # raises an error if its time is not valid
             if (value["history"], type(value["folder"])) != (name.removeprefix("origin:"), str):

@@ -201,7 +201,6 @@ class SqlBackend(Backend):
         self._run_for_each("DELETE FROM records WHERE key = ?", [(key,) for key in keys])
 
     def _run_for_each(self, sql: str, rows: Sequence[Sequence[object]]) -> None:
-        """Run the statement `sql` once for each row of values."""
         if rows:
             self.connection.cursor().executemany(sql.replace("?", self.placeholder), rows)
 
@@ -274,9 +273,6 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-Identity = tuple[int, int]
-"""Device number and inode of a file, which stay the same if the file is renamed."""
-
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
 """Permissions of new folders and files: for their owner alone."""
 
@@ -292,14 +288,10 @@ _CURES = {
     "SQLITE_IOERR": "the disk failed or is full",
 }
 """Problem and remedy, by the name of SQLite's error."""
-_NO_MEMORY = "it asks for more memory than there is; if that stays, it is damaged: restore it from a backup"
 _NO_ROOM = "SQLITE_FULL", "SQLITE_IOERR"
 """Beginnings of the names of SQLite's errors for a full disk."""
-_RETRY_SECONDS = 0.01
 _BESIDE = "-wal", "-shm", "-journal"
 """Suffixes of the files that SQLite creates next to a database. It would follow a stranger's link at their place."""
-_UNREADABLE = "Could not decode to UTF-8"
-"""Text of the driver's error for damaged text, which has no error code."""
 
 
 class SqliteBackend(SqlBackend):
@@ -382,17 +374,19 @@ class SqliteBackend(SqlBackend):
             except sqlite3.OperationalError as error:  # unlike other statements, this one does not wait by itself
                 if error.sqlite_errorname not in _BUSY or time.monotonic() > deadline:
                     raise
-                time.sleep(_RETRY_SECONDS)
+                time.sleep(0.01)
         for pragma in ("synchronous = FULL", "mmap_size = 0", "secure_delete = ON"):
             connection.execute(f"PRAGMA {pragma}")
 
     def explain(self, error: Exception) -> StoreError:
         """Return a `StoreDamaged` for an `error` caused by a damaged file, and a `StoreError` for any other error."""
         name = "_".join(str(getattr(error, "sqlite_errorname", "")).split("_")[:2])
-        if name == "SQLITE_CORRUPT" or isinstance(error, UnicodeDecodeError) or _UNREADABLE in str(error):
+        is_text_damaged = isinstance(error, UnicodeDecodeError) or "Could not decode to UTF-8" in str(error)
+        if name == "SQLITE_CORRUPT" or is_text_damaged:  # the driver's error about text has no code
             return StoreDamaged(f"{self.place}: the file is damaged ({error}); restore it from a backup")
         if isinstance(error, MemoryError):
-            return StoreError(f"{self.place}: {_NO_MEMORY}")
+            text = "it asks for more memory than there is; if that stays, it is damaged: restore it from a backup"
+            return StoreError(f"{self.place}: {text}")
         return StoreError(f"{self.place}: {_CURES.get(name, error)}")
 
     def damages(self) -> list[str]:
@@ -418,8 +412,9 @@ class SqliteBackend(SqlBackend):
         return remains
 
 
-def _created_and_checked(path: Path) -> Identity:
-    """Create the store's file if it does not exist, check that it is safe to use, and return its identity."""
+def _created_and_checked(path: Path) -> tuple[int, int]:
+    """Create the store's file if it does not exist, check that it is safe to use, and return its device and inode,
+    which stay the same if the file is renamed."""
     try:
         _make_private_file(path)
     except (OSError, ValueError) as error:
@@ -430,7 +425,11 @@ def _created_and_checked(path: Path) -> Identity:
     if os.name == "posix" and os.geteuid() not in (0, status.st_uid):
         raise StoreError(f"{path}: the file belongs to another user, who could read it: give another file")
     for ending in ("", *_BESIDE):
-        _check_not_linked(Path(f"{path.resolve()}{ending}"))
+        beside = Path(f"{path.resolve()}{ending}")
+        with suppress(OSError):  # to write to a file of several names would change another's
+            there = os.lstat(beside)
+            if stat.S_ISLNK(there.st_mode) or (stat.S_ISREG(there.st_mode) and there.st_nlink > 1):
+                raise StoreError(f"{beside}: the file has another name, by a link: give the store a file of its own")
     return status.st_dev, status.st_ino
 
 
@@ -446,23 +445,14 @@ def _make_private_file(path: Path) -> None:
         path.stat()  # raises an error for a link to no file: another user could own the place that it leads to
 
 
-def _cause_of(error: Exception) -> str:
-    """Return the text of a file error without the path."""
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
-
-
-def _check_not_linked(path: Path) -> None:
-    """Raise a StoreError for a file with several names, as writing to it would change another's file. SQLite's log
-    files also depend on the name."""
-    with suppress(OSError):
-        status = os.lstat(path)
-        if stat.S_ISLNK(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1):
-            raise StoreError(f"{path}: the file has another name, by a link: give the store a file of its own")
-
-
 def _stat(path: Path) -> os.stat_result:
     """Return the file's status (device, inode, …); raise a StoreError if there is no file."""
     try:
         return path.stat()
     except (OSError, ValueError) as error:
         raise StoreError(f"{path}: the store cannot be read: {_cause_of(error)}") from error
+
+
+def _cause_of(error: Exception) -> str:
+    """Return the text of a file error without the path."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

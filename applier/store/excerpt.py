@@ -97,6 +97,11 @@ class Searched(NamedTuple):
     calls: Mapping[int, int]
     """Block index of the call to which a block belongs, by the index of the block (of the call or of its result)."""
 
+    @property
+    def is_parallel(self) -> bool:
+        """True if the turn has several tool calls at once."""
+        return len(set(self.calls.values())) > 1
+
 
 class ShownLine(NamedTuple):
     """Line of the excerpt that a search shows."""
@@ -116,14 +121,6 @@ def check_selection(lines: object, search: object, max_characters: object) -> No
         raise SettingsError(f"search: expected text to search for, found {type(search).__name__}")
     if max_characters is not None and type(max_characters) is not int:
         raise SettingsError(f"max_characters: expected a number of characters, found {type(max_characters).__name__}")
-
-
-def _check_search(part: object, limit: object) -> None:
-    """Raise a SettingsError unless these arguments of `Store.search` are valid; each may be None."""
-    if part is not None and part not in get_args(Part):
-        raise SettingsError(f"part: expected one of {', '.join(get_args(Part))}, found {part!r:.80}")
-    if limit is not None and (type(limit) is not int or limit < 0):
-        raise SettingsError(f"limit: expected a number of turns, from 0 on, or None for all, found {limit!r:.80}")
 
 
 def restored_part(
@@ -148,7 +145,7 @@ def restored_part(
         wanted = f"line {first}" if last in (first, LAST_LINE) else f"lines {first} to {last}"
         raise ReferenceNotFound(f"{reference}: no {wanted}; its lines: {there}")
     if search is not None:
-        hits = matching_turns({"": part}, search, by_words=by_words).hits.get("")
+        hits = matching_turns({"": part}, search, by_words=by_words)[0].get("")
         if hits is None:
             raise ReferenceNotFound(f"{reference}: no line matches {search!r}")
         shown = _matching_lines(Searched(all_lines, _calls(history, turn)), part, hits)
@@ -226,20 +223,14 @@ def _with_neighbours(turn: Searched, hits: Sequence[int], around: int, logic: in
     """Return the numbers of the matching lines `hits`, and of the lines around them to be shown, too. These are
     `around` lines on either side, but at least `logic` lines after a definition or a line inside a call. In a turn with
     parallel calls, they are in the same block."""
-    parallel = _has_parallel_calls(turn)
-    near: set[int] = set()
+    is_parallel, near = turn.is_parallel, set[int]()
     for number in hits:
         line = turn.lines[number - 1]  # numbers begin with 1
         in_call = line.part == "call" and number > 1 and turn.lines[number - 2].block == line.block
         after = max(around, logic) if in_call or defines(line.text) else around
         neighbours = turn.lines[max(0, number - 1 - around) : number + after]
-        near.update(other.number for other in neighbours if other.block == line.block or not parallel)
+        near.update(other.number for other in neighbours if other.block == line.block or not is_parallel)
     return near
-
-
-def _has_parallel_calls(turn: Searched) -> bool:
-    """Return True if the turn has several tool calls at once."""
-    return len(set(turn.calls.values())) > 1
 
 
 def _runs(turn: Searched, hits: Sequence[int], near: set[int], most: int | None) -> list[list[ShownLine]]:
@@ -254,7 +245,7 @@ def _runs(turn: Searched, hits: Sequence[int], near: set[int], most: int | None)
         run: list[ShownLine] = []
         for block, lines in groupby(turn.lines[shown[0] - 1 : shown[-1]], key=lambda line: line.block):
             of_block = [_shown(line, line.number in wanted, most) for line in lines]
-            run += _with_link(turn, block, of_block, wanted) if _has_parallel_calls(turn) else of_block
+            run += _with_link(turn, block, of_block, wanted) if turn.is_parallel else of_block
         runs.append(run)
     return runs
 
@@ -307,7 +298,6 @@ def _other_matches(hits: Hits, shown: Sequence[ShownLine]) -> list[ShownLine]:
 
 
 def _clipped(text: str, most: int | None) -> str:
-    """Return `text`, or its first `most` characters and ``…``; None as `most` means no limit."""
     return text if most is None or len(text) <= most else f"{text[:most]}…"
 
 
@@ -329,14 +319,17 @@ def find_matches(
     limit: int | None = None,
 ) -> SearchResult:
     """Return the turns of `history` that match `search`; arguments, order and errors are those of `Store.search`."""
-    _check_search(part, limit)
+    if part is not None and part not in get_args(Part):
+        raise SettingsError(f"part: expected one of {', '.join(get_args(Part))}, found {part!r:.80}")
+    if limit is not None and (type(limit) is not int or limit < 0):
+        raise SettingsError(f"limit: expected a number of turns, from 0 on, or None for all, found {limit!r:.80}")
     turns = {turn.id: Searched(turn_lines(history, turn), _calls(history, turn)) for turn in history.turns}
     wanted = {turn.id: _filtered(history, turn, turns[turn.id], part, tool) for turn in history.turns}
     elsewhere = [turn.lines for turn in turns.values()] if part or tool else []
-    matching = matching_turns(wanted, search, limit, elsewhere=elsewhere)
-    by_words = any(hits.by_words for hits in matching.hits.values())
-    matches = tuple(_match(turn_id, turns[turn_id], hits) for turn_id, hits in matching.hits.items())
-    return SearchResult(matches, matching.total, by_words)
+    matching, total = matching_turns(wanted, search, limit, elsewhere=elsewhere)
+    by_words = any(hits.by_words for hits in matching.values())
+    matches = tuple(_match(turn_id, turns[turn_id], hits) for turn_id, hits in matching.items())
+    return SearchResult(matches, total, by_words)
 
 
 def _match(turn_id: str, turn: Searched, hits: Hits) -> Match:

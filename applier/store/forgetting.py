@@ -4,38 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import NamedTuple
 
+from applier.store import records
 from applier.store.backend import Backend
-from applier.store.records import (
-    Node,
-    StoredHistory,
-    back_to_first,
-    forget_index,
-    nodes_of,
-    plan_keys,
-    prefix_of,
-    read,
-    read_histories,
-)
+from applier.store.records import Node, StoredHistory, back_to_first, nodes_of
 from planner.placeholders import KEY_DIGITS
 
-_INDEXED = 8
-"""Number of hex digits by which a digest is looked up first, because messages may mention short keys."""
 Mentions = Callable[[Sequence[Node]], Iterable[str]]
 """Function that reads messages (as nodes), and returns the hex digits of the stored histories that they mention."""
-
-
-class _Mention(NamedTuple):
-    """Digest of a history, and a record that is found by it."""
-
-    digits: str
-    record: str
-    """Name of the stored history with this digest, or key of a session's state that contains the digest."""
 
 
 @dataclass(slots=True)
@@ -49,12 +30,6 @@ class HistoryFamily:
     states: set[str] = field(default_factory=set)
     """Keys of the states (named JSON values) that mention one of the histories."""
 
-    def add(self, other: HistoryFamily) -> None:
-        """Add all members of the family `other`."""
-        self.histories |= other.histories
-        self.nodes |= other.nodes
-        self.states |= other.states
-
 
 class Relations:
     """Relations between the conversations in a store: which extends or mentions another, or shares a state with it.
@@ -64,70 +39,59 @@ class Relations:
         """Read all messages' links, all histories (oldest first), and which histories the states mention."""
         self.backend = backend
         self.nodes = nodes_of(backend.keys("node/"))
-        self.histories = {history.name: history for history in read_histories(backend)}
-        # names of histories, and below keys of states, by the first digits of a digest that leads to them
-        self._digests: dict[str, set[_Mention]] = defaultdict(set)
-        for history in self.histories.values():
-            self._digests[history.name[:_INDEXED]].add(_Mention(history.name, history.name))
-            self._digests[history.prefix[:_INDEXED]].add(_Mention(history.prefix, history.name))
-        states = read(backend, backend.keys("state/"))
-        self._names = {key: names for key, content in states.items() if (names := names_in(content))}
-        self._states: dict[str, list[_Mention]] = defaultdict(list)
+        self.histories = {history.name: history for history in records.read_histories(backend)}
+        histories = self.histories.values()
+        # digests that lead to a history, in order, so that a history is found by the first digits of one
+        self._digests = sorted((digest, one.name) for one in histories for digest in {one.name, one.prefix})
+        states = records.read(backend, backend.keys("state/"))
+        self._names = {key: names_in(content) for key, content in states.items()}
+        self._states: dict[str, set[str]] = defaultdict(set)  # keys of states by the names in them
         for key, names in self._names.items():
             for name in names:
-                self._states[name[:_INDEXED]].append(_Mention(name, key))
+                self._states[name].add(key)
 
     def histories_with(self, digits: str) -> Iterator[str]:
         """Yield the names of the saved histories with a key or digest that begins with `digits`."""
-        candidates = self._digests.get(digits[:_INDEXED], ())
-        return (mention.record for mention in candidates if mention.digits.startswith(digits))
+        at = bisect_left(self._digests, (digits, ""))
+        while at < len(self._digests) and self._digests[at][0].startswith(digits):
+            yield self._digests[at][1]
+            at += 1
 
-    def family(
-        self, names: Iterable[str], mentions: Mentions | None = None, known: HistoryFamily | None = None
-    ) -> HistoryFamily:
+    def family(self, names: Iterable[str], mentions: Mentions | None = None) -> HistoryFamily:
         """Return the histories `names` and all others that must stay with them in the store.
 
         These are the histories that they extend, mention or share a state with, and in turn those that these need.
-        `mentions` finds histories that messages mention; without it messages are not searched. Members of the family
-        `known` are left out.
+        `mentions` finds histories that messages mention; without it messages are not searched.
         """
-        family, known = HistoryFamily(), known or HistoryFamily()
-        new = set(names) - known.histories
+        family, new = HistoryFamily(), set(names)
         while new:
             family.histories |= new
-            fresh = with_ancestors(self.nodes, [self.histories[name].tip for name in new], known.nodes) - family.nodes
+            fresh = with_ancestors(self.nodes, [self.histories[name].tip for name in new]) - family.nodes
             digests = {self.nodes[digest].prefix for digest in fresh} | new
             states = self.states(digests) - family.states
             words = {name for key in states for name in self._names[key]} | digests
             if mentions is not None:
                 words.update(mentions([self.nodes[digest] for digest in fresh]))
-            family.add(HistoryFamily(set(), fresh, states))
-            new = {name for digits in words for name in self.histories_with(digits)}
-            new -= family.histories | known.histories
+            family.nodes |= fresh
+            family.states |= states
+            new = {name for digits in words for name in self.histories_with(digits)} - family.histories
         return family
 
     def states(self, digests: Iterable[str]) -> set[str]:
         """Return the keys of the states (named JSON values) that mention a history with one of these digests."""
-        keys = set[str]()
-        for digest in digests:
-            candidates = self._states.get(digest[:_INDEXED], ())
-            keys.update(mention.record for mention in candidates if digest.startswith(mention.digits))
-        return keys
+        return {key for digest in digests for key in self._states.get(digest[:KEY_DIGITS], ())}
 
     def events(self, digests: Collection[str], states: Iterable[str]) -> set[str]:
         """Return the keys of the events that mention one of `digests`, or that belong to a session with one of
         `states`."""
         sessions = (self.backend.keys(f"event/{json.dumps(session)}/") for session in sessions_of(states))
         keys = {key for of_session in sessions for key in of_session}
-        shortest = {digest[:_INDEXED] for digest in digests}
-        for key, content in read(self.backend, self.backend.keys("event/")).items():
-            candidates = [name for name in names_in(content) if name[:_INDEXED] in shortest]
-            if any(digest.startswith(name) for name in candidates for digest in digests):
-                keys.add(key)
-        return keys
+        wanted = {digest[:KEY_DIGITS] for digest in digests}
+        events = records.read(self.backend, self.backend.keys("event/"))
+        return keys | {key for key, content in events.items() if not wanted.isdisjoint(names_in(content))}
 
 
-_NAME = re.compile(rb'"(?:h|sha256:)([0-9a-f]{%d,64})(?::t[0-9]+)?"' % KEY_DIGITS)
+_NAME = re.compile(rb'"(?:h|sha256:)([0-9a-f]{%d})[0-9a-f]{,%d}(?::t[0-9]+)?"' % (KEY_DIGITS, 64 - KEY_DIGITS))
 """Key or digest of a history, or reference to a turn in it, that is a whole JSON string and not part of a longer
 text."""
 SESSION_STATE = "session:"
@@ -135,16 +99,16 @@ SESSION_STATE = "session:"
 
 
 def names_in(content: bytes) -> set[str]:
-    """Return the hex digits of the keys and digests of histories that are whole strings in the JSON text `content`."""
+    """Return the first `KEY_DIGITS` hex digits of the keys and digests of histories that are whole strings in the JSON
+    text `content`."""
     return {name.decode() for name in _NAME.findall(content)}
 
 
-def with_ancestors(nodes: Mapping[str, Node], digests: Iterable[str], known: Collection[str] = ()) -> set[str]:
-    """Return these digests of messages (nodes), and the digests of all messages before them in their histories.
-    Messages in `known` and those before them are left out."""
+def with_ancestors(nodes: Mapping[str, Node], digests: Iterable[str]) -> set[str]:
+    """Return these digests of messages (nodes), and the digests of all messages before them in their histories."""
     reached: set[str] = set()
     for digest in digests:
-        reached.update(takewhile(lambda node: node not in reached and node not in known, back_to_first(nodes, digest)))
+        reached.update(takewhile(lambda node: node not in reached, back_to_first(nodes, digest)))
     return reached
 
 
@@ -171,17 +135,16 @@ def remove_histories(relations: Relations, removed: Collection[StoredHistory]) -
     kept_nodes = with_ancestors(nodes, [history.tip for history in remaining])
     unused_nodes = nodes.keys() - kept_nodes
     # digests of histories and their prefixes, to which plans, facts, states and events belong
-    used_digests = {history.prefix for history in remaining} | {nodes[digest].prefix for digest in kept_nodes}
-    unused_digests = (
-        {history.prefix for history in removed} | {nodes[digest].prefix for digest in unused_nodes}
-    ) - used_digests
+    unused_digests = {history.prefix for history in removed} | {nodes[digest].prefix for digest in unused_nodes}
+    unused_digests -= {history.prefix for history in remaining} | {nodes[digest].prefix for digest in kept_nodes}
     messages = {nodes[digest].message for digest in unused_nodes} - {nodes[digest].message for digest in kept_nodes}
     backend.remove([f"history/{history.name}" for history in removed])
     backend.remove([nodes[digest].key for digest in unused_nodes])
     backend.remove([f"message/{digest}" for digest in messages])
     for kind in ("plan", "fact"):
-        backend.remove([key for key in backend.keys(f"{kind}/") if prefix_of(key) in unused_digests])
-    forget_index(backend)
+        backend.remove([key for key in backend.keys(f"{kind}/") if records.prefix_of(key) in unused_digests])
+    # the search table of facts: without it, other processes discard their copies, too
+    backend.remove([*backend.keys(records.INDEXED), *backend.keys(records.RECENT)])
     digests = unused_digests | {history.tip for history in removed if history.prefix in unused_digests and history.tip}
     states = relations.states(digests)
     backend.remove([*states, *relations.events(digests, states)])
@@ -202,8 +165,8 @@ def state_name(key: str) -> str:
 def orphaned_plans(backend: Backend) -> list[str]:
     """Return the digests of plans for histories that are not stored, oldest first, as they may quote deleted
     content."""
-    plans = plan_keys(backend)
-    known = {history.prefix for history in read_histories(backend)}
+    plans = records.plan_keys(backend)
+    known = {history.prefix for history in records.read_histories(backend)}
     if any(plan.prefix not in known for plan in plans):
         known |= {node.prefix for node in nodes_of(backend.keys("node/")).values()}
     return [plan.digest for plan in plans if plan.prefix not in known]

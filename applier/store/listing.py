@@ -122,7 +122,7 @@ def facts_about(
     chosen = [fact for fact in facts if kind in (None, fact.fact.type) and fact.fact.timestamp >= since]
     if not words.strip():
         return chosen
-    return [chosen[rank.at] for rank in ranked([f"{fact.fact.content}\n{fact.fact.quote}" for fact in chosen], words)]
+    return [chosen[at] for at, _ in ranked([f"{fact.fact.content}\n{fact.fact.quote}" for fact in chosen], words)]
 
 
 def is_within(folder: str, project: str) -> bool:

@@ -15,7 +15,7 @@ import re
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ import platformdirs
 
 from applier.store.backend import VERSION_TABLE, Backend, SqlBackend, SqliteBackend
 from applier.store.forgetting import state_name
-from applier.store.records import SavedChain, encode, in_parts, pack, plan_keys, read
+from applier.store.records import SavedChain, bodies, encode, pack, plan_keys, unpack
 from applier.store.store import Store
 from planner.errors import SettingsError, StoreDamaged, StoreError, StoreReplaced
 from planner.placeholders import KEY_DIGITS
@@ -48,22 +48,24 @@ class WholeNames:
         """Read the full keys of all histories and plans in `backend`, within a transaction."""
         histories = (("h", key.partition("/")[2]) for key in backend.keys("history/"))
         plans = (("p", plan.digest) for plan in plan_keys(backend))
-        self._whole: dict[str, set[str]] = defaultdict(set)
+        whole: dict[str, set[str]] = defaultdict(set)
         for letter, digest in (*histories, *plans):
-            self._whole[f"{letter}{digest[:8]}"].add(f"{letter}{digest[:KEY_DIGITS]}")
+            whole[f"{letter}{digest[:8]}"].add(f"{letter}{digest[:KEY_DIGITS]}")
+        self._whole = {short: min(names) for short, names in whole.items() if len(names) == 1}
 
-    def state(self, name: str, value: Any) -> tuple[str, Any] | None:
-        """Return the name and value of a state (named JSON value) with full keys and ids. Return None if a short key
-        fits no history or several."""
-        unknown: list[str] = []
-        value = self._replaced(value, unknown)
-        if match := _NAME.fullmatch(name):
-            name = match[1] + self._whole_name(match[2], unknown)
-        return None if unknown else (name, value)
-
-    def event(self, value: Any) -> Any:
-        """Return an event with full keys and ids; a short key that fits no history or several stays."""
-        return self._replaced(value, [])
+    def record(self, key: str, content: bytes) -> tuple[str, bytes] | None:
+        """Return the key and content of a state or event with full keys and ids. A short one that fits no history or
+        several stays in an event; for a state with such a one, None is returned."""
+        value, unknown = json.loads(content), list[str]()
+        whole = self._replaced(value, unknown)
+        if key.startswith("state/"):
+            name = state_name(key)
+            if match := _NAME.fullmatch(name):
+                name = match[1] + self._replaced(match[2], unknown)
+            if unknown:
+                return None
+            key = f"state/{to_json(name)}"
+        return key, content if whole == value else encode(whole, key)
 
     def _replaced(self, value: Any, unknown: list[str]) -> Any:
         """Return JSON data with full keys and ids; add short ones that cannot be replaced to the list `unknown`."""
@@ -72,39 +74,24 @@ class WholeNames:
         if isinstance(value, list):
             return [self._replaced(item, unknown) for item in value]
         match = _SHORT.fullmatch(value) if isinstance(value, str) else None
-        return self._whole_name(match[1], unknown) + match[2] if match else value
-
-    def _whole_name(self, short: str, unknown: list[str]) -> str:
-        """Return the full form of a `short` key; if it fits none or several, add it to `unknown` and return it."""
-        whole = self._whole.get(short, set())
-        if len(whole) == 1:
-            return next(iter(whole))
-        unknown.append(short)
-        return short
+        if match is None:
+            return value
+        if match[1] not in self._whole:
+            unknown.append(value)
+            return value
+        return self._whole[match[1]] + match[2]
 
 
 def upgrade(backend: Backend) -> None:
     """Upgrade a store of format 4: replace short keys and ids in its states and events by full ones. The caller has
     begun a transaction that writes. A state in which a key cannot be replaced is deleted."""
     names = WholeNames(backend)
-    for key, content in _records_with(backend, backend.keys("state/")):
-        old = state_name(key), json.loads(content)
-        new = names.state(*old)
-        if new != old:
+    for key, body in bodies(backend, [*backend.keys("state/"), *backend.keys("event/")]):
+        content = unpack(body, key)
+        new = names.record(key, content)
+        if new != (key, content):
             backend.remove([key])
-            backend.add({f"state/{to_json(new[0])}": pack(encode(new[1], key))} if new else {})
-    for key, content in _records_with(backend, backend.keys("event/")):
-        event = json.loads(content)
-        if (with_full_names := names.event(event)) != event:
-            backend.remove([key])
-            backend.add({key: pack(encode(with_full_names, key))})
-
-
-def _records_with(backend: Backend, keys: Iterable[str]) -> Iterable[tuple[str, bytes]]:
-    """Yield the key and the content of the records with these `keys`."""
-    for some_keys in in_parts(list(keys)):
-        contents: Mapping[str, bytes] = read(backend, some_keys)
-        yield from contents.items()
+            backend.add({new[0]: pack(new[1])} if new else {})
 
 
 STORE_VARIABLE = "COMPACTOR_STORE"
@@ -173,7 +160,14 @@ def open_store(
     try:
         if check_format(backend) != FORMAT:
             with backend.transaction(write=True):
-                _bring_to_format(backend, _version(backend))  # another process may have been first
+                version = _version(backend)  # another process may have been first
+                if version == 0:
+                    backend.create()
+                    backend.rows(f"CREATE TABLE {VERSION_TABLE} (version INTEGER NOT NULL)")
+                    backend.rows(f"INSERT INTO {VERSION_TABLE} VALUES ({FORMAT})")
+                elif version == OLD_FORMAT:
+                    upgrade(backend)
+                    backend.rows(f"UPDATE {VERSION_TABLE} SET version = {FORMAT}")
     except BaseException:
         backend.close()
         raise
@@ -222,29 +216,16 @@ def store_place(url_or_path: str | os.PathLike[str] | None = None) -> str:
 
 
 def _name(url_or_path: str | os.PathLike[str] | None) -> str:
-    """Return the path or address of the store: the argument, else the environment variable, else the default file."""
     if url_or_path is not None and not isinstance(url_or_path, str | bytes | os.PathLike):
         raise StoreError(f"{type(url_or_path).__name__}: {_EXPECTED}")
     return os.fsdecode(url_or_path or os.environ.get(STORE_VARIABLE) or default_path())
 
 
 def _redacts() -> bool:
-    """Return True if `REDACT_VARIABLE` is set to yes; raise a StoreError if it is neither yes nor no."""
     setting = os.environ.get(REDACT_VARIABLE, "").strip().lower()
     if setting not in _YES + _NO:  # to read a misspelled yes as no would store secrets against the user's will
         raise StoreError(f"${REDACT_VARIABLE}: expected 1 or 0, found {setting[:40]!r}")
     return setting in _YES
-
-
-def _bring_to_format(backend: SqlBackend, version: int) -> None:
-    """Create the tables of a new store (`version` 0), or upgrade those of an old one."""
-    if version == 0:
-        backend.create()
-        backend.rows(f"CREATE TABLE {VERSION_TABLE} (version INTEGER NOT NULL)")
-        backend.rows(f"INSERT INTO {VERSION_TABLE} VALUES ({FORMAT})")
-    elif version == OLD_FORMAT:
-        upgrade(backend)
-        backend.rows(f"UPDATE {VERSION_TABLE} SET version = {FORMAT}")
 
 
 def check_format(backend: SqlBackend) -> int:
@@ -370,7 +351,6 @@ class SessionStore:
         """
 
         def act(store: Store) -> str:
-            """Store the history and its folder; return its key."""
             saved = self._saved = store.save_longer(history, self._saved)  # another thread may replace it at once
             if self.folder:
                 store.note_origin(saved.key, self.folder, self.clock())

@@ -81,7 +81,6 @@ class PostgresBackend(SqlBackend):
                     self._answer("pg_advisory_unlock", number)
 
     def _answer(self, function: str, number: int) -> bool:
-        """Call the server's lock `function` for the lock `number`, and return its answer."""
         with self._connected():
             return bool(self.first(f"SELECT {function}(?)", (number,))[0][0])
 

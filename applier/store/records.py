@@ -35,7 +35,6 @@ import hashlib
 import json
 import re
 import zlib
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from operator import is_
@@ -60,8 +59,6 @@ _WORTH = 0.9
 """Largest ratio of compressed to original size for which a record is stored compressed."""
 _SHORT = 256
 """Size in bytes below which a record is not compressed."""
-_PIECE_BYTES = 1 << 20
-"""Size of the pieces in which a compressed record is unpacked to learn its size."""
 _UNPACKING: Mapping[bytes, Callable[[bytes], bytes]] = {b"(": zstandard.decompress, b"x": zlib.decompress}
 """Functions that unpack a record, by its first byte: zstd, and zlib in older stores. No JSON text begins so."""
 _NO_STRUCTURE = bytes(set(range(256)) - set(b'",[{'))
@@ -114,27 +111,29 @@ def unpack(body: bytes, place: str) -> bytes:
     return content
 
 
-def unpacked_bytes(body: bytes) -> int:
-    """Return the size of the content stored in `body`, without unpacking all of it at once."""
+def unpacked_bytes(body: bytes, most: int) -> int:
+    """Return the size of the content stored in `body`, or `most` + 1 if it is larger than `most`. At most so many bytes
+    are unpacked."""
     packed = body[32:]
     if packed[:1] == b"x":
-        decoder = zlib.decompressobj()
-        size = 0
-        while packed and not decoder.eof:
-            size += len(decoder.decompress(packed, _PIECE_BYTES))
-            packed = decoder.unconsumed_tail
-        return size
+        return len(zlib.decompressobj().decompress(packed, most + 1))
     size = zstandard.frame_content_size(packed) if packed[:1] == b"(" else len(packed)
     if size < 0:
         raise StoreDamaged("a record does not say how large its content is; no store writes such a one")
-    return int(size)
+    return min(int(size), most + 1)
 
 
 def read(backend: Backend, keys: Sequence[str]) -> dict[str, bytes]:
     """Return the content of the existing records with these `keys`, checked against its digest, in the order of
     `keys`."""
-    bodies = backend.get(keys)
-    return {key: _checked(key, bodies[key]) for key in keys if key in bodies}
+    return {key: _checked(key, body) for key, body in bodies(backend, keys)}
+
+
+def bodies(backend: Backend, keys: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield key and body of the existing records with these `keys`, which may be many, in their order."""
+    for some_keys in in_parts(keys):
+        found = backend.get(some_keys)
+        yield from ((key, found[key]) for key in some_keys if key in found)
 
 
 def in_parts(keys: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -160,7 +159,6 @@ def fields(key: str, count: int) -> list[str]:
 
 
 def _invalid_key(key: str) -> StoreDamaged:
-    """Return the error for a key that no record can have."""
     return StoreDamaged(f"{key[:80]!r} is the key of no record; restore the store from a backup")
 
 
@@ -191,15 +189,10 @@ class NewRecord(NamedTuple):
 
 def add_in_order(backend: Backend, candidates: Iterable[NewRecord]) -> list[str]:
     """Store the `candidates` under new order numbers and return their keys; leave out those that are stored already."""
-    known: dict[str, set[bytes]] = {}
-    new: list[NewRecord] = []
-    for record in candidates:
-        if record.place not in known:
-            known[record.place] = set(read(backend, backend.keys(record.place)).values())
-        if record.content not in known[record.place]:
-            known[record.place].add(record.content)
-            new.append(record)
-    return add_new(backend, new)
+    wanted = list(dict.fromkeys(candidates))
+    places = {record.place for record in wanted}
+    known = {place: set(read(backend, backend.keys(place)).values()) for place in places}
+    return add_new(backend, [record for record in wanted if record.content not in known[record.place]])
 
 
 def add_new(backend: Backend, new: Sequence[NewRecord]) -> list[str]:
@@ -346,12 +339,6 @@ def chain_of(history: History, contents: Sequence[bytes], before: Node = NOTHING
     return nodes[1:]
 
 
-def missing_nodes(backend: Backend, chain: Sequence[Node]) -> Sequence[Node]:
-    """Return those nodes at the end of `chain` that are not stored yet. Nodes before a stored one are always stored, so
-    a binary search finds the first missing one."""
-    return chain[bisect_left(chain, True, key=lambda node: not backend.get([node.key])) :]
-
-
 def nodes_of(keys: Sequence[str]) -> dict[str, Node]:
     """Return the nodes (messages with their place in a history) that are contained in these record keys, by digest."""
     nodes = {}
@@ -460,15 +447,7 @@ def find_history(backend: Backend, key: str) -> StoredHistory:
     if not histories:
         keys_there = [history_key(name.partition("/")[2]) for name in backend.keys("history/")[:_LISTED]]
         raise ReferenceNotFound(f"no history h{digits} in this store; {_similar_keys(digits, keys_there)}")
-    check_unambiguous([history.name for history in histories], digits)
     return histories[0]
-
-
-def check_unambiguous(digests: Sequence[str], digits: str) -> None:
-    """Raise `ReferenceNotFound` if a short key (`digits`) fits several stored histories, which have these digests."""
-    if len(digests) > 1:
-        longer = ", ".join(list(shortest_names(digests).values())[:_SUGGESTED])
-        raise ReferenceNotFound(f"h{digits} means more than one history; use more characters: {longer}")
 
 
 def shortest_names(digests: Sequence[str]) -> dict[str, str]:
@@ -484,7 +463,11 @@ def find_referenced(backend: Backend, digits: str, turn: int, within: Sequence[s
     first of `within` that is stored."""
     if within is None:
         return find_history(backend, f"h{digits}") if digits else _only_conversation(backend, turn)
-    visible = [history for key in dict.fromkeys(within) for history in read_histories(backend, _whole_digits(key))[:1]]
+    visible: list[StoredHistory] = []
+    for key in dict.fromkeys(within):
+        if len(whole_digits := parse_key(key)) < KEY_DIGITS:
+            raise ReferenceNotFound(f"{key[:80]!r} is too short for a key; {EXPECTED_KEY}")
+        visible += read_histories(backend, whole_digits)[:1]
     if not digits:
         if not visible:
             raise ReferenceNotFound(f"no t{turn}: nothing of this conversation is stored yet")
@@ -497,16 +480,10 @@ def find_referenced(backend: Backend, digits: str, turn: int, within: Sequence[s
     if not matches:
         keys = list(dict.fromkeys(history.key for history in visible))
         raise ReferenceNotFound(f"no history h{digits} in this conversation; {_similar_keys(digits, keys)}")
-    check_unambiguous([history.name for history in matches], digits)
+    if len(matches) > 1:
+        longer = ", ".join(list(shortest_names([history.name for history in matches]).values())[:_SUGGESTED])
+        raise ReferenceNotFound(f"h{digits} means more than one history; use more characters: {longer}")
     return matches[0]
-
-
-def _whole_digits(key: str) -> str:
-    """Return the hex digits of a `key`; raise an error if it is a short one."""
-    digits = parse_key(key)
-    if len(digits) < KEY_DIGITS:
-        raise ReferenceNotFound(f"{key[:80]!r} is too short for a key; {EXPECTED_KEY}")
-    return digits
 
 
 def _only_conversation(backend: Backend, turn: int) -> StoredHistory:
@@ -522,15 +499,6 @@ def _only_conversation(backend: Backend, turn: int) -> StoredHistory:
         keys = ", ".join(f"{history.key}:t{turn}" for history in (longest, *others)[:_SUGGESTED])
         raise ReferenceNotFound(f"the store has several conversations, each with its own t{turn}; use one of: {keys}")
     return longest
-
-
-def nodes_of_turn(nodes: Sequence[Node], turn: int, key: str) -> list[Node]:
-    """Return the messages (as nodes) of a turn; raise an error, which names the history `key`, if there are none."""
-    matches = [node for node in nodes if node.turn == turn]
-    if not matches:
-        there = f"its turns are t1 to t{nodes[-1].turn}" if nodes else "it is empty"
-        raise ReferenceNotFound(f"no turn t{turn} in history {key}; {there}")
-    return matches
 
 
 def _similar_keys(digits: str, keys: Sequence[str]) -> str:
@@ -553,16 +521,6 @@ def marks_of_new_facts(keys: Iterable[str]) -> dict[str, bytes]:
     return {key.replace("fact/", RECENT, 1): b"" for key in keys}
 
 
-def index_is_due(backend: Backend) -> bool:
-    """Return True if so many facts are missing from the stored search table that a search would be slow."""
-    return len(backend.keys(RECENT)) > MOST_RECENT
-
-
-def forget_index(backend: Backend) -> None:
-    """Delete the stored search table of facts, so that other processes discard their copies, too."""
-    backend.remove([*backend.keys(INDEXED), *backend.keys(RECENT)])
-
-
 def audit(backend: Backend) -> list[Finding]:
     """Recompute every digest in `backend`; return a finding for each record that is damaged or missing; change
     nothing."""
@@ -579,14 +537,12 @@ def audit(backend: Backend) -> list[Finding]:
 
 
 def _damaged_records(backend: Backend) -> Iterator[str]:
-    """Yield a problem for each record whose content does not match its digest."""
     keys = [key for kind in ("message", "plan", "fact", "event", "state") for key in backend.keys(f"{kind}/")]
-    for some_keys in in_parts(keys):
-        for key, body in backend.get(some_keys).items():
-            try:
-                _checked(key, body)
-            except StoreDamaged as error:
-                yield str(error)
+    for key, body in bodies(backend, keys):
+        try:
+            _checked(key, body)
+        except StoreDamaged as error:
+            yield str(error)
 
 
 def _broken_chains(backend: Backend) -> Iterator[str]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from applier.store.backend import Backend
 from applier.store.forgetting import HistoryFamily, Relations, names_in, remove_histories, sessions_of
-from applier.store.records import Node, StoredHistory, in_parts, read, unpack
+from applier.store.records import Node, StoredHistory, bodies, in_parts, read, unpack
 from applier.store.store import Store
 from planner.errors import SettingsError
 from planner.plan import Finding
@@ -44,22 +45,27 @@ class Garbage:
     """Findings about files that may still contain deleted content."""
 
 
-@dataclass
 class _Messages:
     """Size of each message, and the histories that it mentions, by the message's digest. Each is read only once."""
 
-    bytes: dict[str, int] = field(default_factory=dict)
-    mentioned: dict[str, set[str]] = field(default_factory=dict)
+    def __init__(self, backend: Backend) -> None:
+        """Read all messages, in many short transactions, because other processes wait for the end of each."""
+        self.bytes: dict[str, int] = {}
+        self.mentioned: dict[str, set[str]] = {}
+        with backend.transaction():
+            digests = [key.partition("/")[2] for key in backend.keys("message/")]
+        for some_digests in in_parts(digests):
+            with backend.transaction():
+                self.read(backend, some_digests)
 
     def read(self, backend: Backend, digests: Iterable[str]) -> None:
         """Read the messages with these digests that were not read before, within a transaction."""
         keys = [f"message/{digest}" for digest in dict.fromkeys(digests) if digest not in self.bytes]
-        for some_keys in in_parts(keys):
-            for key, body in backend.get(some_keys).items():
-                digest, content = key.partition("/")[2], unpack(body, key)
-                self.bytes[digest] = len(key) + len(body)
-                if names := {name.decode() for name in _MENTION.findall(content)}:
-                    self.mentioned[digest] = names
+        for key, body in bodies(backend, keys):
+            digest, content = key.partition("/")[2], unpack(body, key)
+            self.bytes[digest] = len(key) + len(body)
+            if names := {name.decode() for name in _MENTION.findall(content)}:
+                self.mentioned[digest] = names
 
 
 def collect_garbage(
@@ -84,7 +90,7 @@ def collect_garbage(
     for limit in (older_than_seconds, larger_than_bytes):
         if limit is not None and not limit > 0:
             raise SettingsError(f"a limit of what is kept has to be more than nothing, found {limit}")
-    backend, messages = store.backend, _all_messages(store.backend)
+    backend, messages = store.backend, _Messages(store.backend)
     now = store.clock()
     oldest = now - max(older_than_seconds, LIVE_SECONDS) if older_than_seconds else float("-inf")
     with backend.transaction(write=not dry_run):
@@ -99,23 +105,11 @@ def collect_garbage(
             backend.remove(events)
     if dry_run or not (removed or events):
         remains = list[Finding]()
-        everything = relations.family(relations.histories)
-        bytes_of_all = _size_in_bytes(relations, messages, everything)
+        bytes_of_all = _size_in_bytes(relations, messages, relations.family(relations.histories))
         after = before * _size_in_bytes(relations, messages, kept) // max(bytes_of_all, 1)
     else:
         remains, after = store.flush(), store.size().file_bytes
     return Garbage(tuple(removed), len(kept.histories), len(events), before, after, tuple(remains))
-
-
-def _all_messages(backend: Backend) -> _Messages:
-    """Read all messages, in many short transactions, because other processes wait for the end of each."""
-    messages = _Messages()
-    with backend.transaction():
-        digests = [key.partition("/")[2] for key in backend.keys("message/")]
-    for some_digests in in_parts(digests):
-        with backend.transaction():
-            messages.read(backend, some_digests)
-    return messages
 
 
 def _histories_to_keep(
@@ -126,40 +120,32 @@ def _histories_to_keep(
     fit into this size."""
 
     def mentions(nodes: Sequence[Node]) -> Iterator[str]:
-        """Return the digits of all histories that the messages of `nodes` mention."""
         messages.read(relations.backend, (node.message for node in nodes))
         return (name for node in nodes for name in messages.mentioned.get(node.message, ()))
 
+    def family(count: int) -> HistoryFamily:
+        """Return the `count` histories that were used last, and all that they need."""
+        return relations.family([history.name for history in latest[:count]], mentions)
+
+    young = (history for history in relations.histories.values() if not history.used or history.used > oldest)
+    latest = sorted(young, key=lambda history: (history.used, history.order), reverse=True)
     size = relations.backend.file_bytes()
-    is_too_large = most_bytes is not None and size > most_bytes
-    young = [history for history in relations.histories.values() if not history.used or history.used > oldest]
-    live = [history for history in young if not is_too_large or history.used > now - LIVE_SECONDS]
-    kept = relations.family([history.name for history in live], mentions)
-    if most_bytes is None or not is_too_large:
-        return kept
-    counted: set[str] = set()  # digests of messages that are counted already
+    if most_bytes is None or size <= most_bytes:
+        return family(len(latest))
     # in bytes of records: the same share of all records as `most_bytes` is of the files
-    bytes_of_all = _size_in_bytes(relations, messages, relations.family(relations.histories))
-    bytes_left = most_bytes * bytes_of_all // size - _size_in_bytes(relations, messages, kept, counted)
-    for history in sorted(young, key=lambda history: (history.used, history.order), reverse=True):
-        needed = relations.family([history.name], mentions, kept)
-        bytes_left -= _size_in_bytes(relations, messages, needed, counted)
-        if bytes_left < 0:
-            break
-        kept.add(needed)
-    return kept
+    most = most_bytes * _size_in_bytes(relations, messages, relations.family(relations.histories)) // size
+    live = sum(history.used > now - LIVE_SECONDS for history in latest)
+    more = range(live + 1, len(latest) + 1)
+    fitting = bisect_right(more, most, key=lambda count: _size_in_bytes(relations, messages, family(count)))
+    return family(live + fitting)
 
 
-def _size_in_bytes(
-    relations: Relations, messages: _Messages, family: HistoryFamily, counted: set[str] | None = None
-) -> int:
-    """Return the bytes that a family of histories takes, for links and messages. Messages whose digests are in
-    `counted` are left out; the others are added to it."""
-    uncounted = {relations.nodes[digest].message for digest in family.nodes} - (counted or set())
-    if counted is not None:
-        counted |= uncounted
-    keys = sum(len(relations.nodes[digest].key) for digest in family.nodes)
-    return keys + sum(messages.bytes.get(digest, 0) for digest in uncounted)
+def _size_in_bytes(relations: Relations, messages: _Messages, family: HistoryFamily) -> int:
+    """Return the bytes that a family of histories takes, for links and messages."""
+    nodes = [relations.nodes[digest] for digest in family.nodes]
+    return sum(len(node.key) for node in nodes) + sum(
+        messages.bytes.get(digest, 0) for digest in {node.message for node in nodes}
+    )
 
 
 def _old_events(relations: Relations, kept: HistoryFamily, oldest: float) -> Iterator[str]:

@@ -18,6 +18,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from hashlib import blake2b
+from itertools import pairwise
 from math import log
 from threading import RLock
 from typing import NamedTuple
@@ -64,24 +65,6 @@ class Hits(NamedTuple):
     """True if the lines only contain some of the searched words; False if they match literally or as a pattern."""
 
 
-class MatchingTurns(NamedTuple):
-    """Turns that match a search."""
-
-    hits: dict[str, Hits]
-    """Matching lines by the turn's id, best turn first; at most as many turns as the search may return."""
-    total: int
-    """Number of all matching turns, also of those beyond the limit."""
-
-
-class Rank(NamedTuple):
-    """Text that contains searched words, with its score."""
-
-    at: int
-    """Index of the text among the texts that were searched."""
-    score: float
-    """Number that is higher for a better match."""
-
-
 def matching_turns(
     turns: Mapping[str, Sequence[Line]],
     search: str,
@@ -89,8 +72,9 @@ def matching_turns(
     *,
     by_words: bool = True,
     elsewhere: Iterable[Sequence[Line]] = (),
-) -> MatchingTurns:
-    """Return at most `limit` of the `turns` that match `search`, best first.
+) -> tuple[dict[str, Hits], int]:
+    """Return the lines by which at most `limit` of the `turns` match `search`, best turn first, and the number of all
+    turns that match.
 
     `turns` are lines by the turn's id, oldest first. Turns that match literally or as a pattern come newest first, but
     those that match only in results come last. If there are none, turns that match by words are ordered by BM25. Words
@@ -102,14 +86,14 @@ def matching_turns(
     if len(search) > MAX_SEARCH_CHARACTERS:
         raise StoreError(f"search: at most {MAX_SEARCH_CHARACTERS:,} characters, found {len(search):,}")
     if not search.strip():
-        return MatchingTurns({}, 0)
+        return {}, 0
     deadline = time.monotonic() + SEARCH_SECONDS
     for pattern in (regex.escape(search), search):
         match = _compiled(pattern)
         if match and (hits := _by_pattern(turns, match, deadline)):
-            return MatchingTurns(dict(list(hits.items())[:limit]), len(hits))
+            return dict(list(hits.items())[:limit]), len(hits)
         by_words = by_words and not (match and any(_matched_lines(lines, match, deadline) for lines in elsewhere))
-    return _by_words(turns, search, limit) if by_words else MatchingTurns({}, 0)
+    return _by_words(turns, search, limit) if by_words else ({}, 0)
 
 
 def _by_pattern(turns: Mapping[str, Sequence[Line]], match: regex.Pattern[str], deadline: float) -> dict[str, Hits]:
@@ -135,7 +119,8 @@ def _hits(best: Sequence[Line], *, by_words: bool) -> Hits:
 
 
 def _matched_lines(lines: Sequence[Line], match: regex.Pattern[str], deadline: float) -> list[Line]:
-    """Return the lines that a match of the pattern covers at least partly; a match may cover several lines."""
+    """Return the lines that a match of the pattern covers at least partly; a match may cover several lines. Raise a
+    StoreError if that takes until `deadline`."""
     starts: list[int] = []  # offset of each line in the joined text
     end = 0
     for line in lines:
@@ -143,60 +128,51 @@ def _matched_lines(lines: Sequence[Line], match: regex.Pattern[str], deadline: f
         starts.append(end + line_feeds)
         end = starts[-1] + len(line.text)
     reached: set[int] = set()
-    for first, last in _spans(join_lines(lines), match, deadline):
-        reached.update(range(bisect_right(starts, first) - 1, bisect_right(starts, last - 1)))
+    try:
+        for hit in match.finditer(join_lines(lines), timeout=max(0.001, deadline - time.monotonic())):
+            if hit.end() > hit.start():
+                first, last = (bisect_right(starts, offset) - 1 for offset in (hit.start(), hit.end() - 1))
+                reached.update(range(first, last + 1))
+    except TimeoutError:
+        raise StoreError(f"search {match.pattern[:80]!r}: the pattern takes too long; use a simpler one") from None
     return [lines[index] for index in sorted(reached)]
 
 
-def _spans(text: str, match: regex.Pattern[str], deadline: float) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each match in `text` that is not empty; raise a StoreError if that takes until
-    `deadline`."""
-    try:
-        for hit in match.finditer(text, timeout=max(0.001, deadline - time.monotonic())):
-            if hit.end() > hit.start():
-                yield hit.span()
-    except TimeoutError:
-        raise StoreError(f"search {match.pattern[:80]!r}: the pattern takes too long; use a simpler one") from None
-
-
 def _compiled(pattern: str) -> regex.Pattern[str] | None:
-    """Return `pattern` compiled; None if it is not valid, so that only its words can be searched."""
     try:
         return regex.compile(pattern, regex.IGNORECASE | regex.MULTILINE)
     except (regex.error, RecursionError):
         return None
 
 
-def _by_words(turns: Mapping[str, Sequence[Line]], search: str, limit: int | None) -> MatchingTurns:
+def _by_words(turns: Mapping[str, Sequence[Line]], search: str, limit: int | None) -> tuple[dict[str, Hits], int]:
     """Return at most `limit` turns with words of `search`, best first, each with the lines that share most words with
-    it."""
+    it, and the number of all turns with such words."""
     ids = list(turns)
     ranks = ranked([join_lines(lines) for lines in turns.values()], search)
-    if not ranks:
-        return MatchingTurns({}, 0)
-    shown = [ids[rank.at] for rank in ranks[:limit]]
-    owners = [turn_id for turn_id in shown for _ in turns[turn_id]]
-    lines = [line for turn_id in shown for line in turns[turn_id]]
+    shown = [ids[at] for at, _ in ranks[:limit]]
+    lines = [(turn_id, line) for turn_id in shown for line in turns[turn_id]]
     least: dict[str, float] = {}
     best: dict[str, list[Line]] = {turn_id: [] for turn_id in shown}
-    for rank in _ranked_by_shared_words([line.text for line in lines], search):
-        turn_id = owners[rank.at]
-        if rank.score > least.setdefault(turn_id, WORTH_SHOWING * rank.score):
-            best[turn_id].append(lines[rank.at])
+    for at, score in _ranked_by_shared_words([line.text for _, line in lines], search) if shown else ():
+        turn_id, line = lines[at]
+        if score > least.setdefault(turn_id, WORTH_SHOWING * score):
+            best[turn_id].append(line)
     hits = {turn_id: _hits(lines_found or turns[turn_id][:1], by_words=True) for turn_id, lines_found in best.items()}
-    return MatchingTurns(hits, len(ranks))
+    return hits, len(ranks)
 
 
-def ranked(texts: Iterable[str], search: str) -> list[Rank]:
-    """Return a score (BM25) for each text with a word of `search`, best first; among equals the last text first."""
+def ranked(texts: Iterable[str], search: str) -> list[tuple[int, float]]:
+    """Return the index and the score (BM25) of each text with a word of `search`, best first; among equals the last
+    text first."""
     terms = asked_terms(search)
     if not terms:
         return []
     with closing(_index(texts)) as index:
-        return [Rank(*row) for row in index.execute(_RANKED, (terms,))]
+        return index.execute(_RANKED, (terms,)).fetchall()
 
 
-def _ranked_by_shared_words(texts: Sequence[str], search: str) -> list[Rank]:
+def _ranked_by_shared_words(texts: Sequence[str], search: str) -> list[tuple[int, float]]:
     """Return the texts of `ranked` in another order: by number and rarity (as in Lucene) of the shared words. Among
     equals the order is that of BM25."""
     with closing(_index(texts)) as index:
@@ -205,7 +181,7 @@ def _ranked_by_shared_words(texts: Sequence[str], search: str) -> list[Rank]:
             matches = [at for (at,) in index.execute("SELECT rowid FROM texts WHERE texts MATCH ?", (term,))]
             for at in matches:
                 scores[at] += log(1 + (len(texts) - len(matches) + 0.5) / (len(matches) + 0.5))
-    return sorted((Rank(at, score) for at, score in scores.items()), key=lambda rank: -rank.score)
+    return sorted(scores.items(), key=lambda item: -item[1])
 
 
 def _index(texts: Iterable[str]) -> sqlite3.Connection:
@@ -236,14 +212,8 @@ def spaced(text: str) -> str:
     surrogates are replaced."""
     if text.isascii():
         return text
-    return _UNSPACED.sub(
-        lambda run: f" {' '.join(_pairs(run[0]))} {run[0][-1]} ", text.encode("utf-8", "replace").decode()
-    )
-
-
-def _pairs(run: str) -> list[str]:
-    """Return each two neighbouring characters of `run`: ``ab`` and ``bc`` of ``abc``."""
-    return [run[at : at + 2] for at in range(len(run) - 1)]
+    plain = text.encode("utf-8", "replace").decode()
+    return _UNSPACED.sub(lambda run: f" {' '.join(map(''.join, pairwise(run[0])))} {run[0][-1]} ", plain)
 
 
 def _terms(search: str) -> Iterator[str]:
@@ -261,8 +231,8 @@ def _words(text: str) -> list[str]:
     """Return the words of `text`; of a run of words without spaces, its pairs of characters."""
     words: list[str] = []
     for run in _WORD.findall(text):
-        pairs = _pairs(run) if _UNSPACED.match(run) else []
-        words += pairs or [run]  # a single character has no pair
+        pairs = map("".join, pairwise(run)) if _UNSPACED.match(run) else ()
+        words += [*pairs] or [run]  # a single character has no pair
     return words
 
 
@@ -270,19 +240,18 @@ PART_BYTES = 1 << 20
 """Size of the records into which the stored search table is cut, in bytes."""
 READ_AT_ONCE, AT_ONCE = 10_000, 200
 """Number of facts read into the search table together, and number of keys returned together."""
-FIRST = 2_000
-"""Number of best facts that a search ranks at first; all are ranked only for a caller that wants more."""
-COMMON = 20_000
-"""Number of facts with the same word from which the word counts as common. A common word only ranks the finds if other
-words of the search find enough. In sixty searches of a million facts the best 20 are the same without this rule, and
-the longest search takes three times as long."""
 
 
 class FactIndex:
     """Search table of the facts in one store, kept in this process; each use first adds the new facts."""
 
-    most_recent, first, common = MOST_RECENT, FIRST, COMMON
-    """Limits on numbers of facts; a test with few facts sets them lower."""
+    most_recent = MOST_RECENT
+    first = 2_000
+    """Number of best facts that a search ranks at first; all are ranked only for a caller that wants more."""
+    common = 20_000
+    """Number of facts with the same word from which the word counts as common. A common word only ranks the finds if
+    other words of the search find enough. In sixty searches of a million facts the best 20 are the same without this
+    rule, and the longest search takes three times as long."""
 
     def __init__(self, backend: Backend) -> None:
         """Prepare an empty table; the first use reads the facts."""
@@ -296,29 +265,20 @@ class FactIndex:
         """Yield the record keys of facts, in lists of at most `AT_ONCE`, newest first. The facts are of this `kind`,
         were extracted at the time `since` or later, and belong to these `histories`. With `words`, only facts with one
         of them are yielded, best match first and newest first among equals."""
-        with self._lock:
-            self._refresh()
+        self.refresh()
         yielded = set[int]()
         for limit in (self.first, -1):  # first the best few, then all: -1 is no limit in SQL
             with self._lock:
                 ids = [fact_id for fact_id in self._ids(words, kind, since, histories, limit) if fact_id not in yielded]
             yielded.update(ids)
             for start in range(0, len(ids), AT_ONCE):
-                yield self._keys_of(ids[start : start + AT_ONCE])
+                some_ids = ids[start : start + AT_ONCE]
+                sql = "SELECT facts.id, name FROM facts JOIN places ON places.id = place WHERE facts.id IN "
+                with self._lock:  # a fact may have been deleted since
+                    places = dict(self._table.execute(f"{sql}({','.join(map(str, some_ids))})"))
+                yield [f"fact/{places[fact_id]}/{fact_id:012}" for fact_id in some_ids if fact_id in places]
             if len(ids) < limit:
                 return
-
-    def store(self) -> None:
-        """Add the new facts to the table, and store it if they are many, so that later searches need not do that."""
-        with self._lock:
-            self._refresh()
-
-    def _keys_of(self, ids: Sequence[int]) -> list[str]:
-        """Return the record keys of the facts with these `ids` (order numbers) that the table still has."""
-        sql = "SELECT facts.id, name FROM facts JOIN places ON places.id = place WHERE facts.id IN "
-        with self._lock:
-            places = dict(self._table.execute(f"{sql}({','.join(map(str, ids))})"))
-        return [f"fact/{places[fact_id]}/{fact_id:012}" for fact_id in ids if fact_id in places]
 
     def _ids(
         self, words: str, kind: str | None, since: float, histories: Collection[str] | None, most: int
@@ -346,7 +306,6 @@ class FactIndex:
         """Return a query for only the rare words of `terms`, if these find enough facts; else an empty text."""
 
         def count(query: str) -> int:
-            """Return the number of facts that match the query."""
             return int(self._table.execute("SELECT count(*) FROM texts WHERE texts MATCH ?", (query,)).fetchone()[0])
 
         all_terms = terms.split(" OR ")
@@ -354,21 +313,23 @@ class FactIndex:
         rare_query = " OR ".join(rare)
         return rare_query if 0 < len(rare) < len(all_terms) and count(rare_query) >= self.first else ""
 
-    def _refresh(self) -> None:
-        """Add the store's new facts to the table and remove deleted ones; store the table if many facts are new."""
-        with self._backend.transaction():
-            parts = self._backend.keys(INDEXED)
-            if parts != self._parts:
-                self._load_table(parts)
-            kind = RECENT if self._is_stored else "fact/"
-            keys = {order_of(key): key.replace(kind, "fact/", 1) for key in self._backend.keys(kind)}
-            if not (self._is_stored or self._added <= keys.keys()):  # another process deleted facts
-                self._load_table([])
-            new = [key for order, key in keys.items() if order not in self._added]
-            for start in range(0, len(new), READ_AT_ONCE):
-                self._add(new[start : start + READ_AT_ONCE])
-        if len(self._added) > self.most_recent:
-            self._store_table(parts)
+    def refresh(self) -> None:
+        """Add the store's new facts to the table and remove deleted ones; store the table if many facts are new, so
+        that later searches need not add them."""
+        with self._lock:
+            with self._backend.transaction():
+                parts = self._backend.keys(INDEXED)
+                if parts != self._parts:
+                    self._load_table(parts)
+                kind = RECENT if self._is_stored else "fact/"
+                keys = {order_of(key): key.replace(kind, "fact/", 1) for key in self._backend.keys(kind)}
+                if not (self._is_stored or self._added <= keys.keys()):  # another process deleted facts
+                    self._load_table([])
+                new = [key for order, key in keys.items() if order not in self._added]
+                for start in range(0, len(new), READ_AT_ONCE):
+                    self._add(new[start : start + READ_AT_ONCE])
+            if len(self._added) > self.most_recent:
+                self._store_table(parts)
 
     def __del__(self) -> None:
         """Close the table in memory."""
@@ -423,5 +384,4 @@ class FactIndex:
 
 
 def _digest(whole: bytes) -> str:
-    """Return the digest by which a stored table is checked."""
     return blake2b(whole, digest_size=16).hexdigest()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,27 +22,7 @@ from applier.store import records
 from applier.store.backend import Backend
 from applier.store.excerpt import Restored, SearchResult, check_selection, find_matches, restored_part, with_other_turns
 from applier.store.forgetting import orphaned_plans, remove_history
-from applier.store.records import (
-    NewRecord,
-    SavedChain,
-    StoredHistory,
-    encode,
-    find_history,
-    find_referenced,
-    index_is_due,
-    marks_of_new_facts,
-    next_order,
-    nodes_of_turn,
-    order_of,
-    pack,
-    parse_key,
-    parse_reference,
-    plan_keys,
-    prefix_of,
-    read,
-    read_chain,
-    read_histories,
-)
+from applier.store.records import NewRecord, SavedChain, StoredHistory, encode, find_history, pack, read, read_chain
 from applier.store.search import FactIndex
 from planner.errors import PlanRejected, ReferenceNotFound, StoreDamaged, StoreError
 from planner.placeholders import KEY_DIGITS, history_key
@@ -67,13 +48,6 @@ class StoreSize:
     """Number of different messages; one that several histories share counts once."""
     file_bytes: int
     """Size of its files on disk, including free pages."""
-
-
-class StoredFact(NamedTuple):
-    """Fact (a decision, error, constraint, …) with the key of the history from which it was extracted."""
-
-    history_key: str
-    fact: ExtractedFact
 
 
 class Origin(NamedTuple):
@@ -114,29 +88,30 @@ class Store:
         """Store `history` as `save_history` does, and return a value for the next call, which makes that call cheap.
         `known`: value that an earlier call returned. If `history` begins with its messages, these are not read
         again."""
-        known_count, last_known = (len(known.messages), known.last) if known.begins(history) else (0, records.NOTHING)
-        new_messages = enumerate(history.messages[known_count:], known_count)
+        known = known if known.messages and known.begins(history) else SavedChain()
+        count = len(known.messages)
+        new_messages = enumerate(history.messages[count:], count)
         contents = [self.stored_form(message, f"messages[{index}]") for index, message in new_messages]
-        chain = [last_known, *records.chain_of(history, contents, last_known)]
-        last_node, size = chain[-1], sum(map(len, contents)) + (known.size_bytes if known_count else 0)
-        groups = dict.fromkeys((*(known.groups if known_count else ()), *(node.group for node in chain[1:] or chain)))
+        chain = [known.last, *records.chain_of(history, contents, known.last)]
+        last_node, size = chain[-1], sum(map(len, contents)) + known.size_bytes
+        groups = dict.fromkeys((*known.groups, *(node.group for node in chain[1:] or chain)))
         tip = last_node.digest if last_node.position else ""
         with self.backend.transaction():
             saved = records.saved_history(self.backend, last_node.prefix, tip)
         if saved is None or self._is_due(saved):
             with self.backend.transaction(write=True):
-                missing = records.missing_nodes(self.backend, chain if known_count else chain[1:])
-                is_forgotten = known_count > 0 and missing[:1] == [last_known]
+                nodes = chain if count else chain[1:]
+                # nodes before a stored one are always stored, so a binary search finds the first missing one
+                first = bisect_left(nodes, True, key=lambda node: not self.backend.get([node.key]))
+                missing = nodes[first:]
+                is_forgotten = count > 0 and missing[:1] == [known.last]
                 if not is_forgotten:
                     for node in missing:
                         _check_unchanged(history, node.position - 1)
-                    bodies = {
-                        f"message/{node.message}": pack(contents[node.position - 1 - known_count]) for node in missing
-                    }
+                    bodies = {f"message/{node.message}": pack(contents[node.position - 1 - count]) for node in missing}
                     self.backend.add({**bodies, **{node.key: b"" for node in missing}})
-                    used, turns = self.clock(), last_node.turn
-                    count = last_node.position
-                    stored = StoredHistory("", "", last_node.prefix, tip, [*groups], count, turns, used, size)
+                    length, turns, used = last_node.position, last_node.turn, self.clock()
+                    stored = StoredHistory("", "", last_node.prefix, tip, [*groups], length, turns, used, size)
                     saved = records.keep_history(self.backend, stored)
             if saved is None or is_forgotten:  # `known` is no longer stored: store that part again, too
                 return self.save_longer(history, SavedChain())
@@ -180,11 +155,15 @@ class Store:
         Raises:
             ReferenceNotFound: there is no such history or turn; the text lists existing ones.
         """
-        digits, turn = parse_reference(reference)
+        digits, turn = records.parse_reference(reference)
         with self.backend.transaction():
-            history = find_referenced(self.backend, digits, turn, within)
+            history = records.find_referenced(self.backend, digits, turn, within)
             key = f"h{digits}" if digits else history.key
-            nodes = nodes_of_turn(read_chain(self.backend, history), turn, key)
+            chain = read_chain(self.backend, history)
+            nodes = [node for node in chain if node.turn == turn]
+            if not nodes:
+                there = f"its turns are t1 to t{chain[-1].turn}" if chain else "it is empty"
+                raise ReferenceNotFound(f"no turn t{turn} in history {key}; {there}")
             messages = records.read_messages(self.backend, nodes, key)
         with suppress(StoreError):  # a store that cannot be written can be restored from
             self.note_use(f"h{history.name}")
@@ -193,15 +172,15 @@ class Store:
     def histories(self) -> tuple[StoredHistory, ...]:
         """Return all saved histories, oldest first."""
         with self.backend.transaction():
-            return tuple(read_histories(self.backend))
+            return tuple(records.read_histories(self.backend))
 
     def save_plan(self, plan: CompactionPlan) -> str:
         """Store `plan` without secrets, and return its id."""
         content = encode(plan.to_data(), "plan")
-        digest, prefix = records.digest_of(content), parse_key(plan.history.digest).ljust(64, "0")
+        digest, prefix = records.digest_of(content), records.parse_key(plan.history.digest).ljust(64, "0")
         with self.backend.transaction(write=True):
             if not self.backend.keys(f"plan/{digest}/"):
-                self.backend.add({f"plan/{digest}/{prefix}/{next_order(self.backend)}": pack(content)})
+                self.backend.add({f"plan/{digest}/{prefix}/{records.next_order(self.backend)}": pack(content)})
         return _plan_id(digest)
 
     def load_plan(self, plan_id: str) -> CompactionPlan:
@@ -214,7 +193,6 @@ class Store:
             raise StoreDamaged(f"plan {plan_id} is of another version of this program: {error}") from None
 
     def _plan_key(self, plan_id: str) -> str:
-        """Return the key of the record of the plan with this id; raise `ReferenceNotFound` if there is none."""
         match = _PLAN_ID.fullmatch(plan_id.strip())
         keys = self.backend.keys(f"plan/{match[1]}") if match else []
         if not match or not keys:
@@ -226,7 +204,7 @@ class Store:
         """Return the ids of the plans for a history or for a beginning of it, oldest first."""
         with self.backend.transaction():
             _, prefixes = self._with_prefixes(history_key)
-            plans = plan_keys(self.backend)
+            plans = records.plan_keys(self.backend)
         return tuple(_plan_id(plan.digest) for plan in plans if plan.prefix in prefixes)
 
     def save_facts(self, facts: Sequence[ExtractedFact], history_key: str, secrets: Secrets = NO_SECRETS) -> None:
@@ -243,11 +221,11 @@ class Store:
             place = f"fact/{history.groups[-1]}/{history.prefix}/"
             unknown = [NewRecord(place, content) for fact, content in contents.items() if fact not in known]
             new = records.add_new(self.backend, unknown)
-            self.backend.add(marks_of_new_facts(new))
-            is_due = index_is_due(self.backend)
+            self.backend.add(records.marks_of_new_facts(new))
+            is_due = len(self.backend.keys(records.RECENT)) > records.MOST_RECENT
         if is_due:
             with suppress(StoreError):  # then the next search stores the index
-                FactIndex(self.backend).store()
+                FactIndex(self.backend).refresh()
 
     def facts(self, history_key: str) -> tuple[ExtractedFact, ...]:
         """Return the facts (decisions, errors, …) extracted from a history or from a beginning of it, oldest first."""
@@ -258,20 +236,20 @@ class Store:
     def _fact_contents(self, history: StoredHistory, prefixes: Collection[str]) -> Collection[bytes]:
         """Return the stored facts of `history` that belong to one of its beginnings (`prefixes`), oldest first."""
         keys = [key for group in history.groups for key in self.backend.keys(f"fact/{group}/")]
-        chosen = sorted((key for key in keys if prefix_of(key) in prefixes), key=order_of)
+        chosen = sorted((key for key in keys if records.prefix_of(key) in prefixes), key=records.order_of)
         return read(self.backend, chosen).values()
 
     def find_facts(
         self, words: str = "", *, kind: str | None = None, since: float = 0.0, histories: Collection[str] | None = None
-    ) -> Iterator[StoredFact]:
-        """Yield the facts of this `kind` that were extracted at the time `since` or later, newest first. `histories`:
-        keys of the histories to search; None means all. With `words`, only facts that contain one of them are yielded,
-        the best match first."""
+    ) -> Iterator[tuple[str, ExtractedFact]]:
+        """Yield the facts of this `kind` that were extracted at the time `since` or later, newest first, each after the
+        key of its history. `histories`: keys of the histories to search; None means all. With `words`, only facts that
+        contain one of them are yielded, the best match first."""
         for record_keys in self._fact_index.keys(words, kind=kind, since=since, histories=histories):
             with self.backend.transaction():
                 contents = read(self.backend, record_keys)
             for key, content in contents.items():
-                yield StoredFact(history_key(prefix_of(key)), ExtractedFact.model_validate_json(content))
+                yield history_key(records.prefix_of(key)), ExtractedFact.model_validate_json(content)
 
     @cached_property
     def _fact_index(self) -> FactIndex:
@@ -289,14 +267,14 @@ class Store:
         names = {name: event[name] for name in EVENT_NAMES if name in event}
         place, content = event_place(event), encode({**redact(dict(event)), **names}, "event")
         with self.backend.transaction(write=True):
-            self.backend.add({f"{place}{next_order(self.backend)}": pack(content)})
+            self.backend.add({f"{place}{records.next_order(self.backend)}": pack(content)})
 
     def events(self, session: str | None = None, *, since: float = 0.0) -> tuple[dict[str, Any], ...]:
         """Return the events, of one session or of all, from the time `since` on, in the order in which they were
         stored."""
         with self.backend.transaction():
             keys = self.backend.keys("event/" if session is None else f"event/{to_json(session)}/")
-            contents = read(self.backend, sorted(keys, key=order_of))
+            contents = read(self.backend, sorted(keys, key=records.order_of))
         events = [json.loads(content) for content in contents.values()]
         return tuple(event for event in events if event["time"] >= since)
 
@@ -486,5 +464,4 @@ def event_place(event: Mapping[str, Any]) -> str:
 
 
 def _plan_id(digest: str) -> str:
-    """Return the id of the plan with this digest."""
     return f"p{digest[:KEY_DIGITS]}"

@@ -80,7 +80,7 @@ def _fill(console: Console, store: Store, count: int, words: list[str]) -> None:
     last, raw, before = count // FACTS_A_CONVERSATION, 0, store.size().file_bytes
     for number in track(range(first, last - SAVED // FACTS_A_CONVERSATION), "filling", console=console):
         raw += _put_in(store, *_made(store, number, words))
-    FactIndex(store.backend).store()
+    FactIndex(store.backend).refresh()
     for number in range(max(first, last - SAVED // FACTS_A_CONVERSATION), last):
         key, facts = _made(store, number, words)
         console.print(f"saved {len(facts):,} facts: {_taken([partial(store.save_facts, facts, key)])}")
