@@ -6,6 +6,7 @@ discarded, the log reports it, and the agent goes on. Not safe for threads: `Ses
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,7 +19,7 @@ from applier.learning.learned import Memory, lines_for, opening_text
 from applier.session.compaction import Compaction, attempt, pause_tier, run_row, situation_of
 from applier.session.edits import Edits, draft
 from applier.session.history_tracker import is_list
-from applier.session.ledger import Saved, session_name
+from applier.session.ledger import session_name
 from applier.session.planning import TASK_CHARACTERS
 from applier.session.presets import Preset
 from applier.session.pressure import level_after
@@ -138,7 +139,7 @@ def plan_ahead(state: State, *, is_turn_over: bool = False) -> None:
     planned_turns = planning.ready.history.turns if planning.ready is not None else 0
     if len(history.turns) - planned_turns >= settings.background_new_turns:
         target = (state.setup.preset.plan_goal or PlanTurns()).target_tokens_for(situation_of(state))
-        planning_copy = planning.copy()
+        planning_copy = copy.copy(planning)
         analyze = partial(analyze_history, history, counter, known, uses)
         planning.worker.start(lambda: planning_copy.ask(analyze(), target), state.setup.clock())
 
@@ -193,7 +194,7 @@ def prepare(state: State, messages: Sequence[object]) -> list[Any]:
     log.trouble("prepare_failed", "; ".join(problems))
     current.pressure.is_recovering = False
     sent = _send(current)
-    state.become(current)
+    state.ledger, state.pressure, state.planning = current.ledger, current.pressure, current.planning
     return sent
 
 
@@ -211,46 +212,45 @@ def observe(state: State, response: object) -> None:
 
 
 def _send(state: State) -> list[Any]:
-    """Return the list to send, after storing the originals of what it leaves out."""
+    """Return the list to send, recorded as sent, after storing the originals of what it leaves out."""
     state.store_left_out()
+    ledger, setup = state.ledger, state.setup
     state.pressure.level = state.measure().level
-    sent = state.hand_out()
+    new = len(ledger.tracker) - ledger.last.messages
+    added = sum(ledger.view.counted[-new:]) if ledger.last.messages and new > 0 else None
+    state.pressure.note_sent(ledger.view.total, added, state.kept_tokens)
+    sent = state.to_send()
+    ledger.note_sent(sent, setup.clock())
     _save(state)
-    state.ledger.note_use(state.setup.store)
+    ledger.note_use(setup.store)
     return sent
 
 
 def compact(
     state: State, messages: Sequence[object], focus: str, *, dry_run: bool, at_limit: bool = False
 ) -> Compaction:
-    """Compact on request and return the result; with `dry_run` apply nothing. `focus`: what matters most, for the
-    planner. `at_limit`: the client's own window is full, so the size of the present prompt counts as the limit."""
+    """Run the preset's tiers for a requested compaction until one changes the list, and return the result; with
+    `dry_run` apply nothing. `focus`: what matters most, for the planner. `at_limit`: the client's own window is full,
+    so the size of the present prompt counts as the limit."""
     if is_list(messages) and not messages:
         return replace(Compaction.nothing(state, "", "no messages"), messages=[])
     state.receive(messages)
     maximum_tokens = state.pressure.maximum_tokens
-    state.pressure.maximum_tokens = min(maximum_tokens, state.tokens) if at_limit else maximum_tokens
-    try:
-        return _compact_received(state, focus, dry_run=dry_run)
-    finally:
-        state.pressure.maximum_tokens = maximum_tokens
-
-
-def _compact_received(state: State, focus: str, *, dry_run: bool) -> Compaction:
-    """Run the preset's tiers (ways to shorten the list) for a requested compaction, until one changes the list."""
+    if at_limit:
+        state.pressure.maximum_tokens = min(maximum_tokens, state.tokens)
     if not dry_run:
         replace_outdated(state)
         state.store_left_out()
         _take_plan_ahead(state)
-    if not focus and _just_compacted(state):
-        return replace(
-            Compaction.nothing(state, "", "nothing was answered since the last compaction"), is_repeated=True
-        )
     compaction = Compaction.nothing(state, "", "nothing to do")
-    for tier in state.setup.preset.manual:
+    if not focus and _just_compacted(state):
+        reason = "nothing was answered since the last compaction"
+        compaction = replace(compaction, reason=reason, is_repeated=True)
+    for tier in () if compaction.is_repeated else state.setup.preset.manual:
         compaction = attempt(state, tier, "manual", focus=focus, dry_run=dry_run)
         if compaction.applied or (dry_run and compaction.tier):
             break
+    state.pressure.maximum_tokens = maximum_tokens
     if compaction.applied:
         state.ledger.tracker = state.ledger.tracker.recognizing(compaction.messages, len(state.ledger.frame.head))
         _save(state)
@@ -316,7 +316,10 @@ def recover(state: State, messages: Sequence[object], refused: TooLong | TooHeav
     else:
         pressure.refuse(refused, view.total)
     if isinstance(refused, TooLong) or (refused.is_size and state.ledger.view is view):
-        _shorten(state)
+        limit, view_before = pressure.limit_tokens, state.ledger.view
+        for tier in state.setup.preset.recovery:  # until the list is much shorter
+            if state.tokens > limit * CLEARLY_SHORTER or state.ledger.view is view_before:
+                attempt(state, tier, "prompt_too_long", forced=True)
     if state.ledger.view is view:
         return None
     pressure.requested = pressure.focus = ""
@@ -339,15 +342,6 @@ def _with_missing_results_noted(state: State, messages: Sequence[object]) -> lis
     return None
 
 
-def _shorten(state: State) -> None:
-    """Shorten a list that the provider refused, in the ways that the preset lists for that, until it is much
-    shorter."""
-    limit, view = state.pressure.limit_tokens, state.ledger.view
-    for tier in state.setup.preset.recovery:
-        if state.tokens > limit * CLEARLY_SHORTER or state.ledger.view is view:
-            attempt(state, tier, "prompt_too_long", forced=True)
-
-
 def undo(state: State) -> bool:
     """Return to the list before the last compaction; pause all automatic compaction; return False if there was no
     compaction."""
@@ -368,16 +362,16 @@ def _save(state: State) -> None:
     """Store the session's state, if it has changed, so that a restarted process can continue from it. The state of a
     shared session is stored by `Sharing` instead."""
     setup, ledger = state.setup, state.ledger
-    committed, read_tokens, is_sent = ledger.committed, state.planning.read_tokens, ledger.is_sent
-    if setup.is_shared or Saved(committed, read_tokens, is_sent) == ledger.saved:
+    read_tokens, is_sent = state.planning.read_tokens, ledger.is_sent
+    if setup.is_shared or (ledger.committed, read_tokens, is_sent) == ledger.saved:
         return
     problem = ""
     try:
-        if not (committed.key or committed.frame.is_empty):  # the stored history has diverged: store this one
-            ledger.commit(committed.frame, setup.store, ledger.view)
+        if not (ledger.committed.key or ledger.frame.is_empty):  # the stored history has diverged: store this one
+            ledger.commit(ledger.frame, setup.store, ledger.view)
         name, saved = session_name(setup.session_id), state.to_save().model_dump(mode="json")
         setup.store.use(lambda store: store.set_state(name, saved))
-        ledger.saved = Saved(ledger.committed, read_tokens, is_sent)
+        ledger.saved = ledger.committed, read_tokens, is_sent
     except StoreError as error:
         problem = f"a restart would not continue from here: {error}"
     setup.log.trouble("store_failed", problem)

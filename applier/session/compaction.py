@@ -8,7 +8,7 @@ needs them.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, takewhile
@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 
 from applier.session.edits import Edits, Frame, View, draft, first_difference
 from applier.session.events import EventKind
-from applier.session.history_tracker import HistoryTracker
+from applier.session.history_tracker import HistoryTracker, Result
 from applier.session.presets import Step
+from applier.session.pressure import Pause
 from applier.session.state import State
 from applier.session.tiers import ClearResults, Situation, Tier
 from applier.store.opening import within
 from planner.errors import StoreError
-from planner.evidence.effects import Task, task_lists
+from planner.evidence.effects import task_lists
 from planner.placeholders import clean, history_key
 from planner.plan import CompactionPlan, Provenance
 from planner.prices import CACHE_LIFETIME_SECONDS, cache_prices, payback_calls, switch_dollars
@@ -41,6 +42,9 @@ OUTPUT_PRICE = 5.0
 ANY_WINDOW_TOKENS = 10**9
 """Window size passed to the planner: so large that it never shortens the newest, unanswered messages. Only the
 session's last resort may do that."""
+REARM_SHARE, FORCED_REARM_SHARE = 0.05, 0.01
+"""Shares of the limit by which the history must grow before a tier (way to shorten) is tried again after a try. The
+second share is for tiers that ran because the window was nearly full."""
 LEAST_SAVINGS_SHARE = 0.4
 """Share of the limit that is always enough to save, as a fixed minimum may be too much in a small window."""
 
@@ -112,9 +116,7 @@ def run_row(state: State, row: Step) -> None:
             return  # wait for the plan that the worker makes: a second one would cost as much
         if measured.tokens - measured.beside_tokens - state.kept_tokens - state.live_tokens < least_tokens:
             return  # the saving would be too small, and a plan costs money even if it is rejected
-    tracker, total = state.ledger.tracker, state.ledger.view.total
-    sizes = tracker.tokens, tracker.answered_tokens, total
-    if not measured.requested and pressure.is_paused(_name_of(row.tier), forced, *sizes):
+    if not measured.requested and _is_paused(state, row.tier, forced):
         return
     trigger = measured.requested or (measured.level if forced else fired.name)
     compaction = attempt(state, row.tier, trigger, least_tokens, forced=forced)
@@ -232,17 +234,34 @@ def _apply(
 
 
 def _numbers(change: Compaction) -> dict[str, Any]:
-    """Return the sizes and costs of a compaction, as fields of an `Event`."""
     names = ("tokens_before", "tokens_after", "first_changed_message", "invalidated_tokens", "dollars")
     return {name: getattr(change, name) for name in names}
 
 
+def _is_paused(state: State, tier: Tier, forced: bool) -> bool:
+    """Return True if `tier` should not be tried yet, as the history has hardly grown since the last try. `forced`: the
+    tier runs because the window is nearly full, for which it has a pause of its own. If the prompt does not fit, it is
+    enough that the answered messages have grown."""
+    tracker, pause = state.ledger.tracker, state.pressure.pauses.get((_name_of(tier), forced), Pause(0, 0))
+    if tracker.tokens >= pause.history_tokens:
+        return False
+    return not state.is_too_long or tracker.answered_tokens < pause.answered_tokens
+
+
 def pause_tier(state: State, tier: Tier, forced: bool, missing_tokens: int = 0, *, is_held: bool = False) -> None:
-    """Pause a tier (way to shorten the list) until the history has grown by `missing_tokens` or more. Trying it again
-    at once would change nothing. `Pressure.pause` describes the flags."""
-    tracker = state.ledger.tracker
-    sizes = tracker.tokens, tracker.answered_tokens, missing_tokens
-    state.pressure.pause(_name_of(tier), forced, *sizes, is_held=is_held)
+    """Pause a tier (way to shorten the list) until the history has grown by `missing_tokens` or more, because trying it
+    again at once would change nothing.
+
+    If the prompt does not fit, it is enough that the answered messages have grown as much. `forced`: the tier ran
+    because the window is nearly full; that pause is shorter. `is_held`: the user has undone the compaction, so the
+    pause is long, but ends at once if the prompt does not fit.
+    """
+    tracker, pressure = state.ledger.tracker, state.pressure
+    share = FORCED_REARM_SHARE if forced and not is_held else REARM_SHARE
+    growth_tokens = pressure.gauge.countable(max(missing_tokens, pressure.limit_tokens * share))
+    answered_limit = 0 if is_held else tracker.answered_tokens + growth_tokens
+    pause = Pause(tracker.tokens + growth_tokens, answered_limit)
+    pressure.pauses = {**pressure.pauses, (_name_of(tier), forced): pause}
 
 
 def _name_of(tier: Tier) -> str:
@@ -294,63 +313,45 @@ def _with_repeated_text(state: State, edits: Edits) -> Edits:
 
 def _drafted_change(state: State, edits: Edits, tier: str) -> _DraftedChange:
     """Work out the list that the `edits` of `tier` would make, and what the change saves and costs."""
-    gauge, ledger = state.pressure.gauge, state.ledger
-    tracker, committed = ledger.tracker, ledger.committed
+    gauge, ledger, model = state.pressure.gauge, state.ledger, state.pressure.call.model
+    tracker, committed, last_call_at = ledger.tracker, ledger.committed, ledger.last.at
     is_stored = edits.plan is None and all(message < committed.messages for message, _ in edits.placeholders)
     key = (is_stored and committed.key) or history_key(tracker.history.digest)
     frame = ledger.without_refused_thinking(draft(committed.frame, edits, tracker, key, state.pressure.restore_tool))
     view = View.of(frame, tracker)
     first_changed = first_difference(ledger.view.messages, view.messages)
     unchanged, cached = (sum(ledger.view.counted[:end]) for end in (first_changed, ledger.cached_messages))
-    tokens_after = gauge.prompt(view.total)
+    before, after, unchanged_tokens = state.tokens, gauge.prompt(view.total), gauge.prompt(unchanged)
+    if last_call_at is not None and not within(CACHE_LIFETIME_SECONDS, last_call_at, state.setup.clock()):
+        unchanged_tokens = after  # nothing is cached any more: all of it is written again anyway
+    provenance = edits.plan.provenance if edits.plan is not None else Provenance(planner="none")
+    planning_tokens = provenance.usage.input_tokens + OUTPUT_PRICE * provenance.usage.output_tokens
     change = Compaction(
         messages=state.to_send(frame, view),
         applied=False,
         tier=tier,
         reason=edits.reason,
-        tokens_before=state.tokens,
-        tokens_after=tokens_after,
+        tokens_before=before,
+        tokens_after=after,
         first_changed_message=first_changed,
         invalidated_tokens=gauge.of_messages(max(0, cached - unchanged)),
+        payback_calls=payback_calls(before, before - after, unchanged_tokens, cache_prices(model), planning_tokens),
         plan=frame.plan,
-        **_cost_fields(state, tokens_after, gauge.prompt(unchanged), edits.plan),
+        dollars=switch_dollars(model, before, after, unchanged_tokens, provenance),
     )
     return _DraftedChange(frame, view, change)
 
 
-def _cost_fields(state: State, tokens_after: int, unchanged_tokens: int, plan: CompactionPlan | None) -> dict[str, Any]:
-    """Return the fields of a `Compaction` on the costs of a change to a prompt of `tokens_after`. `unchanged_tokens`:
-    size of its unchanged beginning, which stays cached. `plan`: plan made for the change, which has its own costs."""
-    provenance = plan.provenance if plan is not None else Provenance(planner="none")
-    planning_tokens = provenance.usage.input_tokens + OUTPUT_PRICE * provenance.usage.output_tokens
-    last_call_at = state.ledger.last.at
-    if last_call_at is not None and not within(CACHE_LIFETIME_SECONDS, last_call_at, state.setup.clock()):
-        unchanged_tokens = tokens_after  # nothing is cached any more: all of it is written again anyway
-    tokens_before, model = state.tokens, state.pressure.call.model
-    calls = payback_calls(
-        tokens_before, tokens_before - tokens_after, unchanged_tokens, cache_prices(model), planning_tokens
-    )
-    return {
-        "payback_calls": calls,
-        "dollars": switch_dollars(model, tokens_before, tokens_after, unchanged_tokens, provenance),
-    }
-
-
 def _objection(state: State, drafted: _DraftedChange, least_tokens: int) -> str:
-    """Return the reason not to make a change that should free at least `least_tokens`; empty if it may be made."""
+    """Return the reason not to make a change that should free at least `least_tokens`; empty if it may be made. A list
+    may break a rule of the API only if the history does."""
     view, change, freed_tokens = drafted.view, drafted.change, drafted.freed_tokens
     limits, load = state.pressure.limits, state.ledger.view.load
-    if limits.excess(load) > max(1.0, limits.excess(view.load)):  # it removes pictures or bytes, so tokens do not count
-        return _broken_rule(state, view)
-    if freed_tokens <= 0:
+    removes_load = limits.excess(load) > max(1.0, limits.excess(view.load))  # pictures or bytes: tokens do not count
+    if not removes_load and freed_tokens <= 0:
         return f"it would not shrink: {change.tokens_before} to {change.tokens_after} tokens"
-    if freed_tokens < least_tokens:
+    if not removes_load and freed_tokens < least_tokens:
         return f"it would save {freed_tokens} tokens, fewer than {least_tokens}"
-    return _broken_rule(state, view)
-
-
-def _broken_rule(state: State, view: View) -> str:
-    """Return a rule of the API that the changed list breaks but the history does not; empty if there is none."""
     model, thinking = state.pressure.call.model, state.pressure.call.thinking
     enabled = None if thinking is None else thinking.get("type") != "disabled"
 
@@ -386,30 +387,29 @@ def carried_text(
     imitate, because the closing tag is escaped in them.
     """
     rules = ["Permission rules:", *(f"- {rule}" for rule in permissions)] if permissions else []
-    recent = recent_files(tracker) if files_tokens else []
-    shown = (file for file in recent if file.turn_id not in kept_turns)
-    record = open_lists(tracker) + _shown_files(shown, tracker.counter, min(ALL_FILES_TOKENS, files_tokens))
+    record = open_lists(tracker) + _shown_files(tracker, min(ALL_FILES_TOKENS, files_tokens), kept_turns)
     framed = (_framed(RULES_INTRODUCTION, rules), _framed(RECORD_INTRODUCTION, record))
     return "\n".join(block for block in framed if block)
 
 
 def _framed(introduction: str, parts: Sequence[str]) -> str:
-    """Return `parts` as one block that begins with `introduction`; empty without parts."""
     text = clean("\n".join(parts))
     return f"<carried>\n{introduction}\n{text}\n</carried>" if parts else ""
 
 
-def _shown_files(files: Iterable[RecentFile], counter: TokenCounter, tokens_left: int) -> list[str]:
-    """Return a text for each of `files`, the first ones, until they have `tokens_left` together; long files are cut."""
+def _shown_files(tracker: HistoryTracker, tokens_left: int, kept_turns: frozenset[str]) -> list[str]:
+    """Return a text for each of the files read last, until they have `tokens_left` together; long files are cut."""
     shown: list[str] = []
-    for file in files:
-        if tokens_left < LEAST_TOKENS:
-            break
-        text, lines = _fitting_lines(file.content, counter, min(FILE_TOKENS, tokens_left))
+    for read in recent_files(tracker) if tokens_left >= LEAST_TOKENS else ():
+        turn_id = tracker.turn_id(read.message)
+        if tokens_left < LEAST_TOKENS or turn_id in kept_turns:
+            continue
+        text, lines = _fitting_lines(read.text, tracker.counter, min(FILE_TOKENS, tokens_left))
         if text:
-            state = "; ".join(filter(None, (f"as it was read{file.part and f', {file.part}'}", lines)))
-            shown.append(f"File {file.path} ({file.turn_id}, {state}):\n{text}")
-            tokens_left -= counter.text(text)
+            part = read.call.part and f", {read.call.part}"
+            state = "; ".join(filter(None, (f"as it was read{part}", lines)))
+            shown.append(f"File {read.call.path} ({turn_id}, {state}):\n{text}")
+            tokens_left -= tracker.counter.text(text)
     return shown
 
 
@@ -423,20 +423,10 @@ def _fitting_lines(text: str, counter: TokenCounter, tokens: int) -> tuple[str, 
     return ("".join([*lines[:fitting], "…"]), f"its first {fitting} of {len(lines)} lines") if fitting else ("", "")
 
 
-class RecentFile(NamedTuple):
-    """File that the agent read, with its content as the agent saw it."""
-
-    path: str
-    turn_id: str
-    content: str
-    part: str = ""
-    """Part of the file that the agent read (``offset 10 limit 20``); empty for the whole file."""
-
-
-def recent_files(tracker: HistoryTracker) -> list[RecentFile]:
-    """Return the files that the agent read last and has not written since, newest first, to repeat them after a
-    plan."""
-    recent: dict[str, RecentFile] = {}
+def recent_files(tracker: HistoryTracker) -> list[Result]:
+    """Return the results of reading the files that the agent read last and has not written since, newest first, to
+    repeat them after a plan."""
+    recent: dict[str, Result] = {}
     written: set[str] = set()
     for result in reversed(tracker.results):
         path, kind = result.call.path, result.call.kind
@@ -447,17 +437,15 @@ def recent_files(tracker: HistoryTracker) -> list[RecentFile]:
         if kind == "write":
             written.add(path)
         elif kind == "read" and path not in written:
-            turn_id = tracker.turn_id(result.message)
-            recent[path] = RecentFile(path, turn_id, result.text, result.call.part)
+            recent[path] = result
     return list(recent.values())
 
 
 def open_lists(tracker: HistoryTracker) -> list[str]:
     """Return the agent's todo list and tasks as texts, each if it has open entries, to repeat them after a plan."""
-    task_lists_now = tracker.analysis.evidence.once(task_lists)
-    return [_shown_list(tasks) for tasks in task_lists_now if any(task.is_open for task in tasks)]
-
-
-def _shown_list(tasks: Sequence[Task]) -> str:
-    title = "Tasks" if tasks[0].number else f"Todo list ({tasks[0].turn_id})"
-    return "\n".join([f"{title}:", *(f"- [{task.status}] {task.text}" for task in tasks)])
+    shown = []
+    for tasks in tracker.analysis.evidence.once(task_lists):
+        if any(task.is_open for task in tasks):
+            title = "Tasks" if tasks[0].number else f"Todo list ({tasks[0].turn_id})"
+            shown.append("\n".join([f"{title}:", *(f"- [{task.status}] {task.text}" for task in tasks)]))
+    return shown

@@ -208,14 +208,20 @@ def message_at(frame: Frame, tracker: HistoryTracker, index: int) -> object:
     The message must come after the replaced beginning of the history."""
     if index not in frame.edited:
         return tracker.originals[index]
-    plain = tracker.plain[index]
-    before = blocks(plain)
-    content = [_with_text(block, frame.placeholders.get((index, at))) for at, block in enumerate(before)]
-    if index in frame.additions:
-        content.append({"type": "text", "text": frame.additions[index]})
-    edited = {**plain, "content": content}
-    message = without_thinking(edited) if index in frame.unthinking else edited
+    message = with_texts(tracker.plain[index], frame.placeholders, index, frame.additions.get(index, ""))
+    if index in frame.unthinking:
+        message = without_thinking(message)
     return message or {"role": "assistant", "content": [{"type": "text", "text": _ONLY_THINKING}]}
+
+
+def with_texts(message: object, texts: Mapping[Place, str], index: int, addition: str = "") -> Any:
+    """Return `message`, which has this `index`, with `texts` in place of some of its blocks, and with the text
+    `addition` at its end. If that changes nothing, the same object is returned."""
+    plain = plain_message(message)
+    content = [_with_text(block, texts.get((index, at))) for at, block in enumerate(blocks(plain))]
+    if addition:
+        content.append({"type": "text", "text": addition})
+    return message if content == blocks(plain) else {**plain, "content": content}
 
 
 def _with_text(block: Block, text: str | None) -> Block:
@@ -296,27 +302,20 @@ MAX_CACHE_MARKS = 4
 """Largest number of ``cache_control`` marks in one request (Anthropic, prompt caching)."""
 
 
-def with_breakpoint(
-    messages: Sequence[object],
-    head: int,
-    call: AgentCall,
-    behind: Sequence[Mapping[str, Any]],
-    replaced: Sequence[Mapping[str, Any]] = (),
-) -> list[object]:
-    """Return `messages` with a prompt-cache mark at the end of the first `head` messages, the compacted part.
+def with_breakpoint(messages: Sequence[object], frame: Frame, tracker: HistoryTracker, call: AgentCall) -> list[object]:
+    """Return `messages`, which `frame` made, with a prompt-cache mark at the end of the compacted part.
 
     So the provider caches that part, which will stay the same. The mark is set only if the caller sets marks, and one
-    more is allowed. `behind`: the caller's marks after the compacted part. `replaced`: the caller's marks on messages
-    that were compacted. The mark has the longer lifetime if one of these has it, and if all marks before it do, as a
-    longer one may not follow a shorter one.
+    more is allowed. It has the longer lifetime if a mark on a compacted message or after these has it, and if all marks
+    before it do, as a longer one may not follow a shorter one.
     """
-    marks = [*behind, *([call.cache_control] if call.cache_control else [])]
-    all_marks = [*replaced, *marks]
+    head, marked_messages = len(frame.head), [*messages]
+    marks = tracker.marks_between(frame.start, len(tracker)) + ([call.cache_control] if call.cache_control else [])
+    all_marks = tracker.marks_between(0, frame.start) + marks
     if not head or not all_marks or len(marks) + len(call.marks) >= MAX_CACHE_MARKS:
-        return [*messages]
+        return marked_messages
     may_be_long = all(mark.get("ttl") == LONG_TTL for mark in call.marks)
     mark = next((mark for mark in all_marks if may_be_long and mark.get("ttl") == LONG_TTL), all_marks[-1])
-    marked_messages = [*messages]
     last = plain_message(marked_messages[head - 1])
     content = [*blocks(last)]
     if content and content[-1]["type"] in ("text", "tool_result", "tool_use") and content[-1].get("text") != "":

@@ -100,7 +100,7 @@ class EventLog:
         self.events: list[Event] = []
         self._session_id = session_id
         self._clock = clock
-        self._hooks = {_known_kind(kind): _listed(hook) for kind, hook in (hooks or {}).items()}
+        self._hooks = _checked_hooks(hooks or {})
         self.telemetry = Telemetry()
         self._store = store
         self.troubles: dict[EventKind, str] = {}
@@ -150,19 +150,18 @@ class EventLog:
         self.events = [*(Event(**fields) for fields in event_fields), *self.events]
 
 
-def _known_kind(kind: str) -> str:
+def _checked_hooks(hooks: Hooks) -> dict[str, list[Hook]]:
+    """Return a list of hooks for each kind of event; raise SettingsError for an unknown kind, or what is no hook."""
     kinds = (*get_args(EventKind), _EVERYTHING)
-    if kind not in kinds:
-        raise SettingsError(f"hooks: no event is called {kind!r}: {nearest(str(kind), kinds)}")
-    return kind
-
-
-def _listed(hook: Hook | Sequence[Hook]) -> list[Hook]:
-    listed = list(hook) if isinstance(hook, Sequence) and not callable(hook) else [hook]
-    for callable_hook in listed:
-        if not callable(callable_hook):
-            raise SettingsError(f"hooks: expected callables, found {type(callable_hook).__name__}")
-    return listed
+    checked: dict[str, list[Hook]] = {}
+    for kind, hook in hooks.items():
+        if kind not in kinds:
+            raise SettingsError(f"hooks: no event is called {kind!r}: {nearest(str(kind), kinds)}")
+        checked[kind] = list(hook) if isinstance(hook, Sequence) and not callable(hook) else [hook]
+        for one in checked[kind]:
+            if not callable(one):
+                raise SettingsError(f"hooks: expected callables, found {type(one).__name__}")
+    return checked
 
 
 def _ask(hook: Hook, event: Event) -> object:

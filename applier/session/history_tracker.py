@@ -7,7 +7,7 @@ changes that the caller makes in place, and never changes a message.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -208,10 +208,6 @@ class HistoryTracker:
         turns = self.history.turns
         return turns[bisect_right(turns, message, key=lambda turn: turn.start) - 1].id
 
-    def results_from(self, message: int) -> list[Result]:
-        """Return the tool results in the messages from index `message` on."""
-        return self.results[bisect_left(self.results, message, key=lambda result: result.message) :]
-
     def marks_between(self, start: int, stop: int) -> list[Mapping[str, Any]]:
         """Return the caller's marks for the prompt cache in the messages from index `start` to before `stop`, in
         order."""
@@ -238,31 +234,27 @@ class HistoryTracker:
         """
         if not is_list(messages):
             raise TranscriptError(f"messages: expected a list of messages, found {type(messages).__name__}")
-        tracker = self._copy()
-        return tracker, tracker._extend_by(list(messages))
-
-    def _extend_by(self, passed: list[object]) -> Arrival:
-        """Compare the list `passed` with the history, add its new messages, and return the difference."""
+        tracker, passed = self._copy(), list(messages)
         head, start = self._compacted_part_of(passed)
         later = passed[head:]
         for index, place in ((index, index - start) for index in self._replaced if start <= index < start + len(later)):
             later[place] = self._original_of(later[place], index)
         length = len(self)
         first_changed, marked = self._compare(later, start, min(length, start + len(later)))
-        places = range(head + first_changed - start, len(passed))
-        new = [(checked_message(later[place - head], f"messages[{place}]"), later[place - head]) for place in places]
+        unknown = enumerate(later[first_changed - start :], head + first_changed - start)
+        new = [(checked_message(message, f"messages[{place}]"), message) for place, message in unknown]
         edited = self._edited_in_place([plain for plain, _ in new], first_changed)
         for index in marked:
-            self._replace_marks(index, later[index - start])
+            tracker._replace_marks(index, later[index - start])
         if first_changed < length:
-            self._truncate(first_changed)
+            tracker._truncate(first_changed)
         for plain, message in new:
-            self._append(message, plain)
+            tracker._append(message, plain)
         if edited:
-            return Arrival(length, changed=False, replaced=True, edited=edited)
-        self._heads = [part for part in self._heads if part.replaced <= first_changed]
-        self._replaced = {index: sent for index, sent in self._replaced.items() if index < first_changed}
-        return Arrival(first_changed, first_changed < length, bool(marked))
+            return tracker, Arrival(length, changed=False, replaced=True, edited=edited)
+        tracker._heads = [part for part in self._heads if part.replaced <= first_changed]
+        tracker._replaced = {index: sent for index, sent in self._replaced.items() if index < first_changed}
+        return tracker, Arrival(first_changed, first_changed < length, bool(marked))
 
     def recognizing(self, sent: Sequence[object], head: int) -> HistoryTracker:
         """Return this history, prepared to recognize the list `sent` if the caller passes it back. The first `head`

@@ -7,7 +7,6 @@ replaced, never changed in place, so that copies are independent.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from applier.session.edits import Frame, View, first_disagreement, without_refused_thinking
 from applier.session.history_tracker import Arrival, HistoryTracker
-from applier.store.excerpt import Restored
 from applier.store.forgetting import SESSION_STATE
 from applier.store.opening import SessionStore
 from applier.store.records import NOTED_SECONDS
@@ -156,16 +154,6 @@ class Undoable(NamedTuple):
     sent. The API may refuse the thinking of such messages after `undo`."""
 
 
-class Saved(NamedTuple):
-    """State of a session that was last stored for a restart, to see whether it has changed since."""
-
-    committed: Committed
-    read_tokens: int
-    """Tokens that planners had read by then."""
-    is_sent: bool
-    """True if the stored list was also sent to the model."""
-
-
 @dataclass(frozen=True, slots=True)
 class LastList:
     """List that was last sent to the model, to know what its next answer and its cache refer to."""
@@ -245,8 +233,9 @@ class Ledger:
     """Value of `SessionStore.opening` when the left-out content was stored; a higher one means that it is lost."""
     noted_at: float = float("-inf")
     """Time of the last note in the store that the conversation is still used."""
-    saved: Saved = field(default_factory=lambda: Saved(Committed(), 0, True))
-    """State of the session as it was last stored for a restart, to store it only if it has changed."""
+    saved: tuple[Committed, int, bool] = field(default_factory=lambda: (Committed(), 0, True))
+    """Values that were last stored for a restart, to store the session only if one has changed: `committed`, the tokens
+    that planners had read, and `is_sent`."""
     known_state: KnownState = field(default_factory=KnownState)
     answered: str = ""
     """Digest of the last list that was sent again with notes in place of lost tool results, to try that only once."""
@@ -259,10 +248,6 @@ class Ledger:
         turn_id = unknown_view(history)
         messages = history.messages_of(history.by_id[turn_id]) if turn_id else ()
         return next(filter(None, map(noted_key, messages)), "")
-
-    def copy(self) -> Ledger:
-        """Return an independent copy of the ledger."""
-        return copy.copy(self)
 
     def note_known_state(self, **changes: Any) -> None:
         """Change fields of `known_state`, which describes the state in the store."""
@@ -290,12 +275,16 @@ class Ledger:
         self.tracker, self.arrival = tracker, arrival
         is_new = not is_shared or arrival.changed  # messages that another process has sent are new only to this one
         self.unsent_from = min(arrival.start if is_new else len(tracker), self.last.messages)
-        if arrival.changed:
+        committed, plan = self.committed, self.frame.plan
+        if arrival.changed:  # the frame's changes before the first changed message stay
             self.undoable, self.thought_since = (), 0
-        committed, plan = _still_committed(self.committed, arrival), self.frame.plan
-        self.outdated_plan = plan if arrival.edited and committed.frame.plan is None else None
-        if arrival.edited:
+            stored = min(committed.messages, arrival.start)
+            committed = Committed(committed.frame.up_to(arrival.start), messages=stored)
+        elif arrival.edited:  # from the first of them on the store has other content
+            stored = min(committed.messages, *arrival.edited)
+            committed = replace(committed, frame=committed.frame.without_text_of(arrival.edited), messages=stored)
             self._forget_earlier_texts(arrival.edited)
+        self.outdated_plan = plan if arrival.edited and committed.frame.plan is None else None
         frame = self.without_refused_thinking(committed.frame, self.thought_since)
         if is_shared and self.strips_thinking:
             frame = self._without_unknown_thinking(frame, arrival)
@@ -308,13 +297,11 @@ class Ledger:
 
     def _forget_earlier_texts(self, edited: frozenset[int]) -> None:
         """Forget the earlier lists with texts of messages that the caller `edited`, so that none can be sent again."""
-
-        def usable(undoable: tuple[Undoable, ...]) -> tuple[Undoable, ...]:
-            """Return the states that hold no old text."""
-            return tuple(older for older in undoable if not older.frame.has_text_of(edited))
-
-        self.undoable = usable(self.undoable)
-        self.last = replace(self.last, undoable=usable(self.last.undoable))
+        self.undoable, of_last_list = (
+            tuple(older for older in undoable if not older.frame.has_text_of(edited))
+            for undoable in (self.undoable, self.last.undoable)
+        )
+        self.last = replace(self.last, undoable=of_last_list)
 
     def _without_unknown_thinking(self, frame: Frame, arrival: Arrival) -> Frame:
         """Return `frame` without the thinking of answers to lists that another process sent. The API may refuse
@@ -334,13 +321,6 @@ class Ledger:
         """Return `frame` changed to leave out thinking (the model's reasoning) that the API would refuse. Only messages
         from index `since` on are examined."""
         return without_refused_thinking(frame, self.last.frame, self.tracker, since) if self.strips_thinking else frame
-
-    def continue_from(self, committed: Committed, messages: int) -> None:
-        """Continue from the list that another process made by the frame `committed` and sent. `messages`: number of
-        messages of the history that it covered."""
-        self.take_into_force(committed)
-        self.tracker = self.tracker.recognizing(self.view.messages, len(self.frame.head))
-        self.last = LastList(messages, frame=self.frame, undoable=self.undoable)
 
     def take_into_force(self, committed: Committed, view: View | None = None) -> None:
         """Use the frame (set of changes) in `committed` for all following lists. `view`: the list it makes, if
@@ -388,12 +368,6 @@ class Ledger:
         self.take_into_force(before)
         self.cached_messages = 0
 
-    def forget_stored(self, opening: int) -> None:
-        """Send the history whole again, because the store's file was removed together with all originals. `opening`:
-        the present number of the store's opening (`SessionStore.opening`)."""
-        self.store_opening, self.undoable, self.keys[:] = opening, (), []
-        self.take_into_force(Committed(self.without_refused_thinking(Frame())))
-
     def note_compaction(self, before: Frame) -> None:
         """Count a compaction, and keep the state of the list `before` it, so that `undo` can return to it."""
         self.compactions += 1
@@ -409,36 +383,6 @@ class Ledger:
         self.thought_since, self.cached_messages = last.thought_since or 0, 0
         self.take_into_force(replace(self.committed, frame=last.frame))
         return True
-
-    def restore(self, store: SessionStore, reference: str, key: str, **wanted: Any) -> Restored:
-        """Return the stored original of a turn, in the history `key` unless `reference` names another history.
-
-        `wanted`: the options of `Store.restore` that select lines or a page.
-
-        Raises:
-            ReferenceNotFound: neither this session nor its parent or children have that turn.
-        """
-        name, within = reference.strip(), tuple(self.keys)
-        view = self.unknown_view if ":" not in name else ""
-        if view:
-            own = f", or {key}:{name} for one of this session" if key else ""
-            text = f"{name!r}: the list begins with a view of {view}, which has other turns: give a key"
-            raise ReferenceNotFound(f"{text}, {view}:{name} for a turn of the view{own}")
-        if key and ":" not in name:
-            name = f"{key}:{name}"
-        try:
-            return store.use(lambda opened: opened.restore(name, within=within, **wanted))
-        except ReferenceNotFound as error:
-            if self.last.at is not None or not self._is_later_turn(name):
-                raise
-            text = f"{error}; later turns are known once `prepare` was called"
-            raise ReferenceNotFound(text, error.elsewhere) from None
-
-    def _is_later_turn(self, name: str) -> bool:
-        """Return True if `name` is the id of a turn behind the known ones, which may have been sent before a
-        restart."""
-        number = name.rpartition(":")[2].removeprefix("t")
-        return number.isdecimal() and int(number) > len(self.tracker.history.turns) > 0
 
     def note_use(self, store: SessionStore) -> None:
         """Record in the store that the originals are in use, so that it does not delete them as old; at most once an
@@ -459,15 +403,3 @@ class Ledger:
         )
         newest = self.tracker.digests[-1] if length else ""
         self.last = LastList(length, self.view.total, at, self.frame, self.undoable, newest)
-
-
-def _still_committed(committed: Committed, arrival: Arrival) -> Committed:
-    """Return what remains valid of the stored changes `committed` after the caller changed earlier messages. `arrival`
-    describes where the caller's new list differs from the known history."""
-    if arrival.changed:  # the frame's changes before the first changed message stay
-        stored = min(committed.messages, arrival.start)
-        return Committed(committed.frame.up_to(arrival.start), messages=stored)
-    if arrival.edited:  # from the first of them on the store has other content
-        stored = min(committed.messages, *arrival.edited)
-        return replace(committed, frame=committed.frame.without_text_of(arrival.edited), messages=stored)
-    return committed

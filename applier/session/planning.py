@@ -6,7 +6,6 @@ wait for it in vain; then it has one trial. Nothing here applies or stores a pla
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -90,7 +89,8 @@ class Planned:
 
 @dataclass
 class Planning:
-    """Planner of a session, the rules that replace it, plans made in advance, and the pause after failures."""
+    """Planner of a session, the rules that replace it, plans made in advance, and the pause after failures. A shallow
+    copy is independent, but shares the worker and the list of requests."""
 
     planner: PlannerChoice
     client: Any
@@ -131,10 +131,6 @@ class Planning:
         """Take the settings of plans from the session's settings, and prepare a worker."""
         self.settings = self.session_settings.plan
         self.worker = Worker(self.session_settings.background_debounce_seconds)
-
-    def copy(self) -> Planning:
-        """Return an independent copy that shares the worker and the list of requests."""
-        return copy.copy(self)
 
     @property
     def read_tokens(self) -> int:
@@ -177,18 +173,25 @@ class Planning:
             CompactorError: even the rules failed.
         """
         ready, self.ready = self.ready, None
-        if (
-            ready is not None
-            and not focus
-            and ready.target_tokens <= target_tokens * READY_SLACK
-            and ready.history.begins(analysis.history)
-        ):
+        is_small = ready is not None and ready.target_tokens <= target_tokens * READY_SLACK
+        if ready is not None and is_small and not focus and ready.history.begins(analysis.history):
             return ready
         ahead, self.read_ahead = self.read_ahead, None
         if ahead is not None and not focus and ahead.history.begins(analysis.history):
             return self._extend(ahead, analysis, target_tokens)
-        why_not = "" if rules_only else self._why_not_asked
-        plan = None if rules_only or why_not else self._plan_by_planner(analysis, target_tokens, focus)
+        plan, why_not = None, ""
+        if rules_only or not self.asks_a_model:
+            pass
+        elif self.is_under_way:
+            why_not = "not asked: another plan is still being made"
+        elif self.breaker == "open":
+            why_not = "not asked: the planner is paused after failures"
+        else:
+            try:
+                plan = self.ask(analysis, target_tokens, focus)
+                self.succeeded()
+            except Exception as error:  # noqa: BLE001 - whatever a planner does, the agent goes on
+                self.failed(error)
         plan = plan or self._request_plan("rules", analysis, target_tokens, focus)
         if why_not:
             noted = plan.provenance.model_copy(update={"notes": (why_not, *plan.provenance.notes)})
@@ -206,27 +209,6 @@ class Planning:
         provenance = plan.provenance.model_copy(update={**of_model, "usage": ahead.provenance.usage})
         self.previous = plan.model_copy(update={"provenance": provenance})
         return self.previous
-
-    @property
-    def _why_not_asked(self) -> str:
-        """Reason why the model is not asked now; empty if it is asked, or if the session's planner is the rules."""
-        if not self.asks_a_model:
-            return ""
-        if self.is_under_way:
-            return "not asked: another plan is still being made"
-        return "not asked: the planner is paused after failures" if self.breaker == "open" else ""
-
-    def _plan_by_planner(self, analysis: Analysis, target_tokens: int, focus: str) -> CompactionPlan | None:
-        """Return a plan by the session's planner; None if it is the rules, or fails."""
-        if not self.asks_a_model:
-            return None
-        try:
-            plan = self.ask(analysis, target_tokens, focus)
-        except Exception as error:  # noqa: BLE001 - whatever a planner does, the agent goes on
-            self.failed(error)
-            return None
-        self.succeeded()
-        return plan
 
     def ask(self, analysis: Analysis, target_tokens: int, focus: str = "") -> CompactionPlan:
         """Return a plan by the session's own planner, with target and focus as in `make`. It may raise any exception.
@@ -258,15 +240,12 @@ class Planning:
                 read_tokens=self.read_tokens,
             )
         except Exception as error:
-            usage = getattr(error, "usage", None)
-            usage_spent = usage if isinstance(usage, Usage) else Usage()
-            failure = str(error) or type(error).__name__
-            self.planned.append(Planned(name_of_planner(planner, model), usage_spent, failure, self.clock() - started))
+            spent = getattr(error, "usage", None)
+            usage, failure = spent if isinstance(spent, Usage) else Usage(), str(error) or type(error).__name__
+            self.planned.append(Planned(name_of_planner(planner, model), usage, failure, self.clock() - started))
             raise
-        provenance = plan.provenance
-        self.planned.append(
-            Planned(provenance.model or provenance.planner, provenance.usage, seconds=self.clock() - started)
-        )
+        author, usage = plan.provenance.model or plan.provenance.planner, plan.provenance.usage
+        self.planned.append(Planned(author, usage, seconds=self.clock() - started))
         return plan
 
     def take_finished_plan(self) -> CompactionPlan | None:

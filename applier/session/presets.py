@@ -114,11 +114,20 @@ class Preset:
         """
         keep_share, compact_at = settings.keep_ratio, settings.compact_at_ratio
         keep_in_recovery = None if keep_share is None else min(keep_share, RECOVERY_SHARE)
-        when = None if compact_at is None else (ASKED, When("compact_at", share_over=compact_at))
+
+        def tuned_step(step: Step) -> Step:
+            if not isinstance(step.tier, PlanTurns) or step.tier.rules_only:
+                return step
+            tier = _tuned_tier(step.tier, keep_share)
+            if compact_at is None:
+                return replace(step, tier=tier)
+            # with the user's own trigger, no smallest saving delays the row
+            return Step(tier, (ASKED, When("compact_at", share_over=compact_at)))
+
         return replace(
             self,
             arrival=self.arrival if settings.auto_compact else (),
-            steps=tuple(_tuned_step(step, keep_share, when) for step in self.steps) if settings.auto_compact else (),
+            steps=tuple(map(tuned_step, self.steps)) if settings.auto_compact else (),
             manual=tuple(_tuned_tier(tier, keep_share) for tier in self.manual),
             recovery=tuple(_tuned_tier(tier, keep_in_recovery) for tier in self.recovery),
         )
@@ -129,15 +138,6 @@ def _tuned_tier(tier: Tier, share: float | None) -> Tier:
     if share is None or not isinstance(tier, PlanTurns):
         return tier
     return replace(tier, target_share=share, history_share=share, target_tokens=0)
-
-
-def _tuned_step(step: Step, keep_ratio: float | None, when: tuple[When, ...] | None) -> Step:
-    """Return `step` with the user's `keep_ratio` and triggers `when`; unchanged if it is not the row that plans. With
-    the user's own trigger, no smallest saving delays the row."""
-    if not isinstance(step.tier, PlanTurns) or step.tier.rules_only:
-        return step
-    tier = _tuned_tier(step.tier, keep_ratio)
-    return replace(step, tier=tier) if when is None else Step(tier, when)
 
 
 ALWAYS = (When("every turn"),)

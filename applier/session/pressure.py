@@ -6,7 +6,6 @@ are replaced, never changed in place, so that copies are independent.
 
 from __future__ import annotations
 
-import copy
 import math
 import sys
 from dataclasses import dataclass, field, replace
@@ -22,9 +21,6 @@ from planner.reading.tokens import TokenCounter
 
 GROWTH_WEIGHT = 0.1
 """Weight of the newest call in the running average of how much a call adds to the prompt."""
-REARM_SHARE, FORCED_REARM_SHARE = 0.05, 0.01
-"""Shares of the limit by which the history must grow before a tier (way to shorten) is tried again after a try. The
-second share is for tiers that ran because the window was nearly full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +242,7 @@ class Pressure:
     """Fields of the agent's next request besides its messages, such as model and tools."""
     growth_tokens: float
     """Tokens that a call adds on average."""
-    window_tokens: int = field(init=False)
+    window_tokens: int = 0
     """Size of the context window of the model that `call` names."""
     gauge: Gauge = field(default_factory=Gauge)
     """Formula that turns our token counts into the provider's token counts."""
@@ -271,14 +267,6 @@ class Pressure:
     """True if system prompt and tools alone fill the window. Nothing is compacted then, as it would not help."""
     is_recovering: bool = False
     """True if the provider refused the last prepared list and a shorter one was already tried."""
-
-    def __post_init__(self) -> None:
-        """Look up the size of the model's window."""
-        self.window_tokens = self.settings.window_of(self.call.model)
-
-    def copy(self) -> Pressure:
-        """Return an independent copy of all numbers."""
-        return copy.copy(self)
 
     @property
     def limit_tokens(self) -> int:
@@ -325,23 +313,6 @@ class Pressure:
         self.window_tokens = self.settings.window_of(model)
         self.gauge = self.gauge.with_fixed(counter.request((), self.call.system, self.call.tools))
 
-    def measure(self, view_tokens: int, goal_tokens: int, idle_seconds: float) -> Measurement:
-        """Return the numbers by which triggers decide whether to shorten a prompt. `view_tokens`: count of its
-        messages. `goal_tokens`: tokens that the next plan would leave. `idle_seconds`: time since the last call."""
-        tokens = self.gauge.prompt(view_tokens)
-        return Measurement(
-            tokens=tokens,
-            limit_tokens=self.limit_tokens,
-            level=level_after(self.level, tokens, self.limit_tokens),
-            beside_tokens=self.gauge.prompt(0),
-            goal_tokens=goal_tokens,
-            carried_tokens=self.carried_tokens,
-            growth_tokens_per_call=self.growth_tokens,
-            idle_seconds=idle_seconds,
-            requested=self.requested,
-            prices=cache_prices(self.call.model),
-        )
-
     def request(self, trigger: str, focus: str = "") -> None:
         """Request a compaction at the next call. `trigger`: its cause (``tool``). `focus`: what matters most in it."""
         self.requested, self.focus = trigger, focus or self.focus
@@ -365,35 +336,3 @@ class Pressure:
         `view_tokens`: counted tokens of its messages."""
         self.maximum_tokens = refused.maximum_tokens or self.maximum_tokens
         self.gauge = self.gauge.refused(view_tokens, refused.actual_tokens, self.limit_tokens)
-
-    def is_paused(self, tier: str, forced: bool, history_tokens: int, answered_tokens: int, view_tokens: int) -> bool:
-        """Return True if `tier` should not be tried yet, as the history has hardly grown since the last try. `forced`:
-        the tier runs because the window is nearly full, for which it has a pause of its own. If the prompt (with
-        `view_tokens` of messages) does not fit, it is enough that the answered messages, now `answered_tokens`, have
-        grown."""
-        pause = self.pauses.get((tier, forced), Pause(0, 0))
-        if history_tokens >= pause.history_tokens:
-            return False
-        return self.gauge.prompt(view_tokens) <= self.limit_tokens or answered_tokens < pause.answered_tokens
-
-    def pause(
-        self,
-        tier: str,
-        forced: bool,
-        history_tokens: int,
-        answered_tokens: int,
-        missing_tokens: int,
-        *,
-        is_held: bool = False,
-    ) -> None:
-        """Pause a tier (way to shorten the list) until the history, now `history_tokens`, has grown.
-
-        It must grow by `missing_tokens` or more. If the prompt does not fit, it is enough that the answered messages,
-        now `answered_tokens`, have grown as much. `forced`: the tier ran because the window is nearly full; that pause
-        is shorter. `is_held`: the user has undone the compaction, so the pause is long, but ends at once if the prompt
-        does not fit.
-        """
-        share = FORCED_REARM_SHARE if forced and not is_held else REARM_SHARE
-        growth_tokens = self.gauge.countable(max(missing_tokens, self.limit_tokens * share))
-        answered_limit = 0 if is_held else answered_tokens + growth_tokens
-        self.pauses = {**self.pauses, (tier, forced): Pause(history_tokens + growth_tokens, answered_limit)}

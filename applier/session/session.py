@@ -11,7 +11,6 @@ import os
 import threading
 import time
 import uuid
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -55,10 +54,21 @@ class CallGuard:
     def __init__(self, state: State) -> None:
         """Begin with `state` as the session's state."""
         self.state = state
-        self.lock = threading.RLock()
+        self._lock, self._process = threading.RLock(), os.getpid()
         self._draft: State | None = None
         self._sharing = Sharing(state.setup.session_id) if state.setup.is_shared else None
-        _ALL.add(self)
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Lock of the session's calls. In a forked process it is a new one if another thread of the parent held it, as
+        that thread does not exist here, so that nobody would release the lock."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            if self._lock.acquire(blocking=False):
+                self._lock.release()
+            else:
+                self._lock, self._draft = threading.RLock(), None
+        return self._lock
 
     @contextmanager
     def exclusively(self) -> Iterator[State]:
@@ -95,26 +105,6 @@ class CallGuard:
         """Store changes that were made between two calls, if other processes share the session."""
         if self._sharing is not None:
             self._sharing.note(state)
-
-    def free_lock(self) -> None:
-        """Replace the lock after a fork, in the child process, if another thread of the parent held it. That thread
-        does not exist in the child, so nobody would release the lock."""
-        if self.lock.acquire(blocking=False):
-            self.lock.release()
-        else:
-            self.lock, self._draft = threading.RLock(), None
-
-
-_ALL: weakref.WeakSet[CallGuard] = weakref.WeakSet()
-
-
-def _in_forked_child() -> None:
-    for turns in list(_ALL):
-        turns.free_lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_forked_child)
 
 
 class Session:
@@ -392,7 +382,7 @@ class Session:
         check_selection(lines, search, max_characters)
         wanted = {"lines": lines, "search": search, "max_characters": max_characters}
         with self._guard.newest() as state:
-            return state.ledger.restore(state.setup.store, reference, state.store_newest(), **wanted)
+            return state.restore(reference, **wanted)
 
     def search(
         self, text: str, *, part: Part | None = None, tool: str | None = None, limit: int | None = 20
@@ -498,6 +488,5 @@ class Session:
 
 
 def _check_task(task: object) -> None:
-    """Raise a SettingsError unless `task` is text."""
     if not isinstance(task, str):
         raise SettingsError(f"task: expected text that describes the agent's task, found {type(task).__name__}")

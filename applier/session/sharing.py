@@ -30,6 +30,10 @@ PLAN_SECONDS = 120.0
 """Longest time that other processes wait for a plan made in advance by one, unless the window is nearly full."""
 
 
+LAST_FIELDS = "messages", "counted_tokens", "at", "newest", "is_answered"
+"""Fields of `LastList`, the last list sent to the model, that are stored as they are."""
+
+
 class PressureFields(BaseModel):
     """Sizes and limits of a `Pressure` that change with each call, in the form in which they are stored."""
 
@@ -50,8 +54,8 @@ class SavedSharedSession(SavedSession):
     number: int = Field(ge=1)
     """Number of the state, which grows with each change."""
     messages: int = Field(ge=0)
-    """Number of messages in the history when the last list was sent. This field and those up to `is_answered` are the
-    fields of `LastList`, the last list sent to the model."""
+    """Number of messages in the history when the last list was sent. This field and those up to `is_answered` are
+    those of `LastList`, the last list sent to the model (`LAST_FIELDS`)."""
     counted_tokens: int
     at: float | None
     newest: str
@@ -86,22 +90,16 @@ class _StateChange:
         unless another process has changed the sent list meanwhile: then its state stays. If two lists were sent at the
         same time, nobody knows which one the next answer belongs to, so `is_answered` becomes False."""
         number = _state_number(data)
+        unknown_answer = {"number": number + 1, "is_answered": False}
         newer = _validated(data) if number != self.number and data else None
         if newer is not None and newer.frame == self.to.frame:
             return data
         if isinstance(newer, SavedSharedSession) and newer.frame != self.frame:
-            return _with_unknown_answer(data, number + 1) if newer.messages == self.to.messages else data
-        new_data = self.to.model_dump(mode="json")
+            return {**data, **unknown_answer} if newer.messages == self.to.messages else data
         if number != self.number:
-            new_data = _with_unknown_answer(new_data, number + 1)
-            self.to = SavedSharedSession.model_validate(new_data)
+            self.to = self.to.model_copy(update=unknown_answer)
         self.is_made = True
-        return new_data
-
-
-def _with_unknown_answer(data: dict[str, Any], number: int) -> dict[str, Any]:
-    """Return the stored state `data` with this `number`, marked as not answered, as nobody knows which list was."""
-    return {**data, "number": number, "is_answered": False}
+        return self.to.model_dump(mode="json")
 
 
 class Sharing:
@@ -205,16 +203,11 @@ class Sharing:
             ledger.note_known_state(planner_until=0.0)
 
     def _to_store(self, state: State) -> SavedSharedSession:
-        """Return the session's state in the form in which it is stored."""
-        ledger, last = state.ledger, state.ledger.last
+        ledger = state.ledger
         return SavedSharedSession(
             **dict(state.to_save()),
             number=(ledger.known_state.number or 0) + 1,
-            messages=last.messages,
-            counted_tokens=last.counted_tokens,
-            at=last.at,
-            newest=last.newest,
-            is_answered=last.is_answered,
+            **{name: getattr(ledger.last, name) for name in LAST_FIELDS},
             cached_messages=ledger.cached_messages,
             moving=PressureFields.model_validate(state.pressure),
             marks=state.setup.marks,
@@ -235,16 +228,8 @@ def _continue_from(state: State, saved: SavedSharedSession) -> None:
     scales = [TokenCounter.for_model(model).scale for model in (saved.model, pressure.call.model)]
     if scales[0] == scales[1]:
         pressure.gauge = saved.gauge.with_fixed(pressure.gauge.fixed_tokens)
-    frame = ledger.frame if saved.is_sent else Frame()
-    ledger.last = LastList(
-        messages=saved.messages,
-        counted_tokens=saved.counted_tokens,
-        at=saved.at,
-        frame=frame,
-        undoable=ledger.undoable,
-        newest=saved.newest,
-        is_answered=saved.is_answered,
-    )
+    frame, last = ledger.frame if saved.is_sent else Frame(), {name: getattr(saved, name) for name in LAST_FIELDS}
+    ledger.last = LastList(**last, frame=frame, undoable=ledger.undoable)
 
 
 def _state_number(data: Any) -> int:

@@ -6,6 +6,7 @@ copy, which becomes the state in one step at its end, so that a failed call chan
 
 from __future__ import annotations
 
+import copy
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -17,18 +18,19 @@ from typing import Any
 from applier.session.edits import Frame, View, with_breakpoint
 from applier.session.events import EventLog, Hooks
 from applier.session.history_tracker import HistoryTracker
-from applier.session.ledger import Committed, Ledger, Saved, SavedFrame, SavedSession, Undoable, load_session
+from applier.session.ledger import Committed, LastList, Ledger, SavedFrame, SavedSession, Undoable, load_session
 from applier.session.planning import BreakerState, Planned, Planning
 from applier.session.presets import Preset, preset_named
-from applier.session.pressure import Level, Measurement, Pause, Pressure
+from applier.session.pressure import Level, Measurement, Pause, Pressure, level_after
 from applier.session.request import AgentCall
 from applier.settings import SessionSettings, load_settings
+from applier.store.excerpt import Restored
 from applier.store.opening import SessionStore
 from applier.store.store import Store
 from applier.view import holds_view, originals_behind
 from planner.api import check_argument
-from planner.errors import SettingsError, StoreDamaged, StoreError, TranscriptError
-from planner.prices import register_prices
+from planner.errors import ReferenceNotFound, SettingsError, StoreDamaged, StoreError, TranscriptError
+from planner.prices import cache_prices, register_prices
 from planner.reading.messages import plain_message, result_ids, unmarked
 from planner.reading.tokens import TokenCounter, binds_reasoning
 from planner.settings import declared_uses, misnamed_uses
@@ -111,11 +113,7 @@ class State:
 
     def copy(self) -> State:
         """Return a copy of the state for one call. Store, log and worker thread are shared, not copied."""
-        return State(self.setup, self.ledger.copy(), self.pressure.copy(), self.planning.copy())
-
-    def become(self, other: State) -> None:
-        """Take over all values that can change from `other`."""
-        self.ledger, self.pressure, self.planning = other.ledger, other.pressure, other.planning
+        return State(self.setup, copy.copy(self.ledger), copy.copy(self.pressure), copy.copy(self.planning))
 
     @property
     def tokens(self) -> int:
@@ -155,9 +153,19 @@ class State:
 
     def measure(self) -> Measurement:
         """Return the numbers (size, limit, cost, time) by which triggers decide whether to compact."""
-        at = self.ledger.last.at
-        idle = 0.0 if at is None else max(0.0, self.setup.clock() - at)
-        return self.pressure.measure(self.ledger.view.total, self.kept_tokens, idle)
+        pressure, tokens, at = self.pressure, self.tokens, self.ledger.last.at
+        return Measurement(
+            tokens=tokens,
+            limit_tokens=pressure.limit_tokens,
+            level=level_after(pressure.level, tokens, pressure.limit_tokens),
+            beside_tokens=pressure.gauge.prompt(0),
+            goal_tokens=self.kept_tokens,
+            carried_tokens=pressure.carried_tokens,
+            growth_tokens_per_call=pressure.growth_tokens,
+            idle_seconds=0.0 if at is None else max(0.0, self.setup.clock() - at),
+            requested=pressure.requested,
+            prices=cache_prices(pressure.call.model),
+        )
 
     def take_call(self, call: AgentCall) -> None:
         """Store the fields of the next request besides its messages: model, system prompt, tools and so on."""
@@ -205,7 +213,12 @@ class State:
         self.setup.log("resumed", text)
 
     def _continue_from(self, committed: Committed, messages: int) -> None:
-        self.ledger.continue_from(committed, messages)
+        """Continue from the list that an earlier call or another process made by the frame `committed` and sent.
+        `messages`: number of messages of the history that it covered."""
+        ledger = self.ledger
+        ledger.take_into_force(committed)
+        ledger.tracker = ledger.tracker.recognizing(ledger.view.messages, len(ledger.frame.head))
+        ledger.last = LastList(messages, frame=ledger.frame, undoable=ledger.undoable)
         self.planning.previous = committed.frame.plan
 
     def give_up_lost(self) -> bool:
@@ -214,20 +227,41 @@ class State:
         opening = self.setup.store.opening
         if opening == self.ledger.store_opening:
             return False
-        self.ledger.forget_stored(opening)
+        ledger = self.ledger
+        ledger.store_opening, ledger.undoable, ledger.keys[:] = opening, (), []
+        ledger.take_into_force(Committed(ledger.without_refused_thinking(Frame())))
         self.pressure.pauses = {}
         self.setup.log("store_failed", "the store's file was taken away: nothing is left out that was stored there")
         return True
 
-    def store_newest(self) -> str:
-        """Store the whole history and return its key, for a restore. If the store fails, return the last known key."""
-        ledger, key = self.ledger, self.ledger.committed.key
+    def restore(self, reference: str, **wanted: Any) -> Restored:
+        """Return the original of a turn of this session, its parent or its children, after storing the whole history.
+
+        `wanted`: the options of `Store.restore` that select lines or a page. Raise ReferenceNotFound if none of them
+        has that turn.
+        """
+        ledger, store, name, key = self.ledger, self.setup.store, reference.strip(), self.ledger.committed.key
         if len(ledger.tracker):
             with suppress(StoreError):  # a full disk can still be read
-                key = self.setup.store.save(ledger.tracker.history)
+                key = store.save(ledger.tracker.history)
                 self.give_up_lost()
                 ledger.keys[:] = [*(older for older in ledger.keys if older != key), key]
-        return key
+        if ":" not in name and (view := ledger.unknown_view):
+            own = f", or {key}:{name} for one of this session" if key else ""
+            text = f"{name!r}: the list begins with a view of {view}, which has other turns: give a key"
+            raise ReferenceNotFound(f"{text}, {view}:{name} for a turn of the view{own}")
+        if key and ":" not in name:
+            name = f"{key}:{name}"
+        try:
+            return store.use(lambda opened: opened.restore(name, within=tuple(ledger.keys), **wanted))
+        except ReferenceNotFound as error:
+            number = name.rpartition(":")[2].removeprefix("t")
+            is_later = number.isdecimal() and int(number) > len(ledger.tracker.history.turns) > 0
+            if ledger.last.at is not None or not is_later:
+                raise
+            # it may have been sent before a restart
+            text = f"{error}; later turns are known once `prepare` was called"
+            raise ReferenceNotFound(text, error.elsewhere) from None
 
     def store_left_out(self) -> None:
         """Store content that the list to send leaves out and the store lacks; if that fails, leave out less. Such
@@ -247,25 +281,8 @@ class State:
     def to_send(self, frame: Frame | None = None, view: View | None = None) -> list[Any]:
         """Return the list to send, with a prompt-cache mark at the end of its compacted part. `frame` and `view`:
         changes that make the list, and the list; without them those in force."""
-        frame, view = frame or self.ledger.frame, view or self.ledger.view
-        marks = self.ledger.tracker.marks_between
-        return with_breakpoint(
-            view.messages,
-            len(frame.head),
-            self.pressure.call,
-            behind=marks(frame.start, len(self.ledger.tracker)),
-            replaced=marks(0, frame.start),
-        )
-
-    def hand_out(self) -> list[Any]:
-        """Return the list to send, and record it as sent."""
-        ledger = self.ledger
-        new = len(ledger.tracker) - ledger.last.messages
-        added = sum(ledger.view.counted[-new:]) if ledger.last.messages and new > 0 else None
-        self.pressure.note_sent(ledger.view.total, added, self.kept_tokens)
-        sent = self.to_send()
-        ledger.note_sent(sent, self.setup.clock())
-        return sent
+        ledger, call = self.ledger, self.pressure.call
+        return with_breakpoint((view or ledger.view).messages, frame or ledger.frame, ledger.tracker, call)
 
     def resume(self) -> None:
         """Continue from the state that an earlier process stored, if there is one. Model and thinking setting are those
@@ -301,7 +318,7 @@ class State:
         self._continue_from(committed, length)
         if not saved.is_sent:
             ledger.last = replace(ledger.last, frame=Frame())
-        ledger.saved = Saved(ledger.committed, saved.read_tokens, saved.is_sent)
+        ledger.saved = ledger.committed, saved.read_tokens, saved.is_sent
 
     def take_pauses(self, saved: SavedSession) -> None:
         """Pause the tiers (ways to shorten the list) that are paused in the stored state `saved`."""

@@ -12,12 +12,13 @@ the original.
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from applier.session.edits import Edits, Frame, Place
+from applier.session.edits import Edits, Frame, Place, with_texts
 from applier.session.history_tracker import HistoryTracker, Load, Result, picture_load, pictures_in
 from applier.session.pressure import Gauge, MediaLimits
 from planner.analysis import Analysis
@@ -94,7 +95,8 @@ class Situation:
     def arrived(self) -> list[Result]:
         """Return the new results, which were not sent yet, except removed content that the agent looked up. Takes time
         in proportion to the number of new results."""
-        new = self.tracker.results_from(self.new_from)
+        results = self.tracker.results
+        new = results[bisect_left(results, self.new_from, key=lambda result: result.message) :]
         return [result for result in new if self._is_visible(result) and not self.is_look_up(result)]
 
     def _is_visible(self, result: Result) -> bool:
@@ -150,9 +152,7 @@ class PlanTurns:
         plan = situation.make_plan(analysis, target, situation.focus, rules_only=self.rules_only)
         plan = _plan_that_keeps(plan, plan.bound_analysis or analysis, kept)
         undecided_from = len(situation.tracker) - self.keep_last_messages if self.keep_last_messages else None
-        return Edits(
-            f"{_strategy_counts(plan)}, {_author_text(plan.provenance)}", plan=plan, undecided_from=undecided_from
-        )
+        return _edits_by(plan, undecided_from)
 
     def target_tokens_for(self, situation: Situation) -> int:
         """Return the size that the planner should reach, in tokens of our counter. That is the goal and the newest,
@@ -198,7 +198,7 @@ class PlanAgain:
         """Plan the same messages with the same target."""
         analysis = situation.tracker.analysis_of(self.outdated.history.messages)
         plan = situation.make_plan(analysis, self.outdated.target_tokens, situation.focus, rules_only=True)
-        return Edits(f"{_strategy_counts(plan)}, {_author_text(plan.provenance)}", plan=plan)
+        return _edits_by(plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ class SnipMiddle:
             return None
         tail = len(situation.tracker) - self.keep_last
         plan = _positional_plan(situation, self.name, lambda turn: turn.start < self.keep_first or turn.stop > tail)
-        return Edits(f"{_strategy_counts(plan)}, by place", plan=plan, undecided_from=0)
+        return _edits_by(plan, 0, "by place")
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,7 @@ class RetreatHead:
         if border == 0:
             return None
         plan = _positional_plan(situation, self.name, lambda turn: turn.start >= border)
-        return Edits(f"{_strategy_counts(plan)}, oldest first", plan=plan, undecided_from=0)
+        return _edits_by(plan, 0, "oldest first")
 
 
 def _plan_that_keeps(plan: CompactionPlan, analysis: Analysis, kept: Collection[str]) -> CompactionPlan:
@@ -259,13 +259,11 @@ def _plan_that_keeps(plan: CompactionPlan, analysis: Analysis, kept: Collection[
 def _positional_plan(situation: Situation, planner: str, stays: Callable[[Turn], bool]) -> CompactionPlan:
     """Return a plan that keeps the turns for which `stays` is true and the unanswered ones, and drops all others."""
     analysis, settings = situation.tracker.analysis, situation.settings
-
-    def decision(turn: Turn) -> TurnDecision:
-        """Return the decision to keep or drop `turn`."""
+    decisions = []
+    for turn in analysis.history.turns:
         kept, reason = turn.live or stays(turn), "by its place in the conversation"
         strategy: Strategy = "keep" if kept else "drop"
-        return TurnDecision(turn_id=turn.id, strategy=strategy, relevance_score=float(kept), reason=reason)
-
+        decisions.append(TurnDecision(turn_id=turn.id, strategy=strategy, relevance_score=float(kept), reason=reason))
     plan = CompactionPlan(
         task="",
         history=HistoryStamp.of(analysis.history, analysis.tokens),
@@ -273,24 +271,21 @@ def _positional_plan(situation: Situation, planner: str, stays: Callable[[Turn],
         target_model=settings.target_model,
         window_tokens=settings.window_tokens,
         restore_tool=settings.restore_tool,
-        turns=tuple(decision(turn) for turn in analysis.history.turns),
+        turns=tuple(decisions),
         estimated_tokens=analysis.tokens,
         provenance=Provenance(planner=planner),
     )
     return check_plan(plan, analysis)
 
 
-def _author_text(provenance: Provenance) -> str:
-    """Return a text on who made a plan: ``by rules (REASON)``. The reason in brackets is only given for
-    rules."""
-    notes = "; ".join(provenance.notes) if provenance.planner == "rules" else ""
-    return f"by {provenance.planner}" + (f" ({notes})" if notes else "")
-
-
-def _strategy_counts(plan: CompactionPlan) -> str:
-    """Return the number of turns for each strategy, as text: ``3 keep, 12 drop``."""
+def _edits_by(plan: CompactionPlan, undecided_from: int | None = None, order: str = "") -> Edits:
+    """Return the edits that carry out `plan`. The log shows the turns by strategy, and the `order` in which they were
+    chosen or else who planned, with the reason if that was the rules: ``3 keep, 12 drop, by rules (REASON)``."""
     counts = Counter(decision.strategy for decision in plan.turns)
-    return ", ".join(f"{count} {strategy}" for strategy, count in counts.items())
+    shown = ", ".join(f"{count} {strategy}" for strategy, count in counts.items())
+    planner, notes = plan.provenance.planner, "; ".join(plan.provenance.notes)
+    author = f"by {planner} ({notes})" if planner == "rules" and notes else f"by {planner}"
+    return Edits(f"{shown}, {order or author}", plan=plan, undecided_from=undecided_from)
 
 
 TEXT_ROOM_SHARE = 0.2
@@ -385,7 +380,6 @@ def _cut_text(
     of a compacted part."""
 
     def tokens(text: str) -> int:
-        """Return the estimated number of tokens that the provider counts for `text`."""
         return situation.gauge.of_messages(situation.tracker.counter.text(text))
 
     if over <= 0:
@@ -400,15 +394,15 @@ def _cut_text(
 def _cut_head(situation: Situation, over: int, least_characters: int) -> tuple[object, ...]:
     """Return the compacted messages, with the user's texts and the notes in them cut by `over` tokens in all."""
     new_head: list[object] = []
-    for message in situation.frame.head:
-        plain = plain_message(message)
-        content = list(blocks(plain))
-        for at, block in enumerate(content):
+    for at, message in enumerate(situation.frame.head):
+        plain, cut = plain_message(message), dict[Place, str]()
+        for number, block in enumerate(blocks(plain)):
             if plain["role"] == "user" and block["type"] == "text":
                 text = str(block.get("text", ""))
                 shown, freed = _cut_text(situation, text, over, least_characters, by_line="<compacted" in text)
-                content[at], over = ({**block, "text": shown} if freed else block), over - freed
-        new_head.append(message if content == blocks(plain) else {**plain, "content": content})
+                over -= freed
+                cut |= {(at, number): shown} if freed else {}
+        new_head.append(with_texts(message, cut, at))
     return tuple(new_head)
 
 
@@ -522,13 +516,12 @@ def _result_lines(tracker: HistoryTracker, result: Result) -> tuple[Sequence[Lin
     turn = tracker.history.by_id[tracker.turn_id(result.message)]
     evidence = tracker.analysis.evidence.by_digest[turn.digest]
     blocks_before = sum(len(blocks(message)) for message in tracker.plain[turn.start : result.message])
-    lines = [line for line in evidence.lines if line.block == blocks_before + result.block]
+    lines = evidence.lines.of_block(blocks_before + result.block)
     pinned = {*evidence.failure_lines, *(line.number for line in evidence.typed_lines)}
     return lines, pinned & {line.number for line in lines}
 
 
 def _fitting_lines(lines: Sequence[Line], characters: int) -> set[int]:
-    """Return the numbers of as many of the first `lines` as fit in `characters`."""
     sizes = accumulate(len(line.text) + 1 for line in lines)
     return {line.number for line, size in zip(lines, sizes, strict=True) if size <= characters}
 
@@ -538,6 +531,8 @@ ROOM_SHARE = 0.5
 provider read the list again."""
 TEXT_CHARACTERS = 2_000
 """Largest length of the text that remains of a tool result with a removed picture."""
+REMOVED_FROM_HEAD = "[picture removed, its turn is stored]"
+"""Line below the text that remains of a picture in the compacted part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -567,12 +562,13 @@ def fit_pictures(situation: Situation) -> Edits | None:
     if not removed:
         return None
     texts = {block.place: _text_of(block.block) for block in removed}
-    head_texts = {place: text for place, text in texts.items() if place[0] < 0}
+    in_head = {place: f"{clean(text)}\n{REMOVED_FROM_HEAD}" for place, text in texts.items() if place[0] < 0}
+    head = tuple(with_texts(message, in_head, at) for at, message in enumerate(frame.head, -len(frame.head)))
     count = sum(block.load.images for block in removed)
     return Edits(
         f"{count} pictures: {load.images} pictures and {load.size:,} bytes are more than a request may have",
         placeholders={place: text for place, text in texts.items() if place[0] >= 0},
-        head=_head_with_texts(frame.head, head_texts) if head_texts else (),
+        head=head if in_head else (),
     )
 
 
@@ -581,8 +577,8 @@ def _picture_blocks(messages: Sequence[object], start: int, situation: Situation
     live_start, replaced = situation.tracker.live_start, situation.frame.placeholders
     for at, message in enumerate(map(plain_message, messages), start):
         for number, block in enumerate(blocks(message)):
-            pictures = () if (at, number) in replaced else pictures_in([block])
-            load = sum(map(picture_load, pictures), Load())
+            pictures = [] if (at, number) in replaced else [*pictures_in([block])]
+            load = sum(map(picture_load, pictures), Load(size=sum(len(source_data(picture)) for picture in pictures)))
             if load.images and message["role"] == "user":
                 of_user, is_live = block["type"] != "tool_result", at >= live_start and at >= 0
                 yield _PictureBlock((at, number), block, load, (2 * is_live + of_user, (at, number)))
@@ -595,11 +591,8 @@ def _pictures_to_remove(candidates: Sequence[_PictureBlock], limits: MediaLimits
     removed = [block for block in candidates if block.load.largest > limits.largest]
     load = _load_without(load, removed, limits)
     if load.large and load.images > MANY_IMAGES:  # a request with many pictures may have no large one
-        large = [
-            block
-            for block in candidates
-            if block.load.large and block not in removed and block.block["type"] == "tool_result"
-        ]
+        of_tools = (block for block in candidates if block.block["type"] == "tool_result")
+        large = [block for block in of_tools if block.load.large and block not in removed]
         removed, load = removed + large, _load_without(load, large, limits)
     has_large = load.large and load.images > MANY_IMAGES  # those of the user stay, so other pictures go
     present_limits = replace(limits, images=MANY_IMAGES) if has_large else limits
@@ -615,10 +608,9 @@ def _pictures_to_remove(candidates: Sequence[_PictureBlock], limits: MediaLimits
 
 def _load_without(load: Load, removed: Sequence[_PictureBlock], limits: MediaLimits) -> Load:
     """Return what remains of `load` (number of pictures, bytes) without the blocks `removed`."""
-    removed_load = sum((block.load for block in removed), Load())
-    size = sum(len(source_data(picture)) for block in removed for picture in pictures_in([block.block]))
-    largest = 0 if removed_load.largest > limits.largest else load.largest
-    return Load(load.images - removed_load.images, load.large - removed_load.large, load.size - size, largest)
+    freed = sum((block.load for block in removed), Load())
+    largest = 0 if freed.largest > limits.largest else load.largest
+    return Load(load.images - freed.images, load.large - freed.large, load.size - freed.size, largest)
 
 
 def _text_of(block: Block) -> str:
@@ -628,24 +620,3 @@ def _text_of(block: Block) -> str:
     marks = [mark for part in parts if isinstance(part, dict) and (mark := media_mark(part))]
     text = "\n".join(readable_text([part]) for part in parts if not (isinstance(part, dict) and media_mark(part)))
     return "\n".join(filter(None, [text[:TEXT_CHARACTERS], *marks]))
-
-
-def _head_with_texts(head: Sequence[object], cut: dict[Place, str]) -> tuple[object, ...]:
-    """Return the compacted messages `head` with the texts `cut` in place of the blocks at their positions."""
-    new_head: list[object] = []
-    for at, message in enumerate(head, -len(head)):
-        numbers = {number for place, number in cut if place == at}
-        if not numbers:
-            new_head.append(message)
-            continue
-        plain = plain_message(message)
-        content = [*blocks(plain)]
-        for number in numbers:
-            text = f"{clean(cut[at, number])}\n[picture removed, its turn is stored]"
-            content[number] = _as_text(content[number], text)
-        new_head.append({**plain, "content": content})
-    return tuple(new_head)
-
-
-def _as_text(block: Block, text: str) -> Block:
-    return {**block, "content": text} if block["type"] == "tool_result" else {"type": "text", "text": text}

@@ -33,7 +33,7 @@ def read(path, text="as it was read"):
 def test_the_files_read_last_come_newest_first_and_once():
     tracker = tracker_of(read("a.py", "1"), read("b.py"), read("a.py", "2"), read("c.py"))
     found = recent_files(tracker)
-    assert [(file.path, file.content) for file in found] == [
+    assert [(result.call.path, result.text) for result in found] == [
         ("c.py", "as it was read"),
         ("a.py", "2"),
         ("b.py", "as it was read"),
@@ -43,7 +43,7 @@ def test_the_files_read_last_come_newest_first_and_once():
 def test_a_file_that_the_agent_wrote_is_stale_until_it_is_read_again():
     written = ("Write", {"file_path": "src.py", "content": "new\n"}, "written")
     assert recent_files(tracker_of(read("src.py", "old"), written)) == []
-    assert recent_files(tracker_of(written, read("src.py", "new")))[0].content == "new"
+    assert recent_files(tracker_of(written, read("src.py", "new")))[0].text == "new"
 
 
 @given(st.text(max_size=40))
