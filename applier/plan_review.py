@@ -82,19 +82,8 @@ def reviewed(
 ) -> PlanReview:
     """Return the review of `plan` for `messages` after a person's `edits`, as the guards allow them. `brief`: text that
     replaces the plan's brief (the page of memory at the top of the list); None keeps it."""
-    changed = _edited(plan, edits)
-    if brief is not None:
-        findings = tuple(finding for finding in changed.findings if finding.code not in BRIEF_FINDINGS)
-        changed = changed.model_copy(update={"brief": brief, "findings": findings})
-    shown = preview(changed, messages)
-    return PlanReview(shown.plan, plan_notes(shown.plan), shown)
-
-
-def _edited(plan: CompactionPlan, edits: Sequence[Edit]) -> CompactionPlan:
-    """Return `plan` with a person's `edits` in place of its own decisions; of two for one turn, the later one
-    counts."""
     decisions = plan.decisions
-    for edit in edits:
+    for edit in edits:  # of two for one turn, the later one counts
         if f"t{edit.last}" not in decisions:
             raise SettingsError(f"--set t{edit.last}={edit.strategy}: the plan has turns t1 to t{len(plan.turns)}")
         change: dict[str, Any] = {"strategy": edit.strategy, "reason": SET_BY_HAND}
@@ -102,4 +91,9 @@ def _edited(plan: CompactionPlan, edits: Sequence[Edit]) -> CompactionPlan:
             change["excerpts"] = edit.excerpts
         for turn_id in (f"t{number}" for number in range(edit.first, edit.last + 1)):
             decisions[turn_id] = decisions[turn_id].model_copy(update=change)
-    return plan.model_copy(update={"turns": tuple(decisions.values())}) if edits else plan
+    changed = plan.model_copy(update={"turns": tuple(decisions.values())}) if edits else plan
+    if brief is not None:
+        findings = tuple(finding for finding in changed.findings if finding.code not in BRIEF_FINDINGS)
+        changed = changed.model_copy(update={"brief": brief, "findings": findings})
+    shown = preview(changed, messages)
+    return PlanReview(shown.plan, plan_notes(shown.plan), shown)

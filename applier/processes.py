@@ -28,20 +28,15 @@ def program(*arguments: str) -> list[str]:
     """Return a command line that runs `compactor` with these `arguments` from any folder, safe from files in that
     folder. It uses an absolute path and the interpreter's isolated mode (``-I``). That mode ignores an installation
     elsewhere (``pip install --user``, ``--target``), so the command then names its folder."""
-    place = _installed_folder()
+    try:
+        place = Path(str(metadata.distribution("relevance-compactor").locate_file(""))).resolve()
+    except metadata.PackageNotFoundError:  # the folder of our packages
+        place = Path(__file__).resolve().parents[1]
     if any(place == Path(site_folder).resolve() for site_folder in site.getsitepackages()):
         return [sys.executable, "-I", "-m", "applier.cli", *arguments]
     folder = json.dumps(str(place), ensure_ascii=False)
     code = f"import site; site.addsitedir({folder}); site.main(); from applier.cli import main; main()"
     return [sys.executable, "-IS", "-c", code, *arguments]
-
-
-def _installed_folder() -> Path:
-    """Return the folder into which this distribution was installed; without one, the folder of our packages."""
-    try:
-        return Path(str(metadata.distribution("relevance-compactor").locate_file(""))).resolve()
-    except metadata.PackageNotFoundError:
-        return Path(__file__).resolve().parents[1]
 
 
 def program_file(name: str) -> str:

@@ -107,7 +107,10 @@ def _valid_lesson(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
     missing = next((names for names in absent if all(map(evidence.names.holds, names))), None)
     if missing is None:
         return None
-    also = _turn_with_names(missing, turn, evidence) if missing else ""
+    also = ""
+    if missing:  # the turn with most of these names; of several, the nearest
+        nearest = sorted(evidence.turns.values(), key=lambda one: abs(one.turn.number - turn.turn.number))
+        also = max(nearest, key=lambda one: sum(map(one.names.holds, missing))).turn.id
     kind, mended, lasts = cast("Kind", written.kind), "", True
     subject = sentence_key(written.about) or sentence_key(text)
     if kind == "error":
@@ -131,12 +134,6 @@ def _is_shown_solved(written: WrittenLesson, turn: TurnEvidence, evidence: Evide
         return False
     between = (one for one in evidence.turns.values() if turn.turn.number <= one.turn.number <= mended.turn.number)
     return any(is_quoted(why, join_lines(tuple(one.lines.of_sources("user", "agent"))), evidence) for one in between)
-
-
-def _turn_with_names(names: Sequence[str], turn: TurnEvidence, evidence: Evidence) -> str:
-    """Return the id of the turn that contains most of `names`; of several, the nearest to `turn`."""
-    nearest = sorted(evidence.turns.values(), key=lambda one: abs(one.turn.number - turn.turn.number))
-    return max(nearest, key=lambda one: sum(map(one.names.holds, names))).turn.id
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -64,17 +65,12 @@ class Upstreams:
     def __post_init__(self) -> None:
         """Raise SettingsError if an address is not valid."""
         for address in filter(None, (self.anthropic, self.openai, self.chatgpt)):
-            if not _is_base(address):
+            scheme = ""
+            with suppress(httpx.InvalidURL):
+                scheme = httpx.URL(address).scheme
+            # a path is added to the address
+            if scheme not in ("http", "https") or not host_of(address) or set("?# ") & set(address):
                 raise SettingsError(f"upstream {quoted(address)}: expected an address such as https://api.example.org")
-
-
-def _is_base(address: str) -> bool:
-    """Return True if `address` is a URL to which a path can be added, such as ``http://127.0.0.1:8000/openai``."""
-    try:
-        url = httpx.URL(address)
-    except httpx.InvalidURL:
-        return False
-    return url.scheme in ("http", "https") and bool(host_of(address)) and not (set("?# ") & set(address))
 
 
 def host_of(url: str) -> str | None:

@@ -284,7 +284,10 @@ def _log_of(session: str, store: str | None) -> Path:
     folder = os.getcwd() if session == "last" else ""
     logs = [log for client in CLIENTS for log in client.logs(folder, os.environ)]
     if folder:
-        written = _times_of_writing(store)
+        written = dict[str, float]()  # times at which `resume` and `apply` wrote sessions, by the session's id
+        with suppress(StoreError), existing_store(store) as opened:
+            events = (event for event in opened.events() if event["kind"] == "apply" and "session" in event)
+            written = {str(event["session"]): event["time"] for event in events}
         logs = [log for log in logs if log.stat().st_mtime - written.get(_id_of(log), -inf) > UNTOUCHED_SECONDS]
     matches = [log for log in logs if folder or _id_of(log) == session]
     if not matches:
@@ -295,16 +298,6 @@ def _log_of(session: str, store: str | None) -> Path:
 
 def _id_of(log: Path) -> str:
     return log.stem[-36:]
-
-
-def _times_of_writing(store: str | None) -> dict[str, float]:
-    """Return the times at which `resume` and `apply` wrote sessions, by the session's id; empty without a store."""
-    try:
-        with existing_store(store) as opened:
-            events = opened.events()
-    except StoreError:
-        return {}
-    return {str(event["session"]): event["time"] for event in events if event["kind"] == "apply" and "session" in event}
 
 
 def _resume_command(client: Client, folder: str, session_id: str, place: Path, in_place: Path) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -237,25 +237,22 @@ def learn_command(
 
 
 def _print(report: Mapping[str, Any]) -> None:
-    for line in _report_lines(report) if "unread" in report else ():
-        echo(line)
+    """Print how many conversations were read, how many were left out and why; print problems on standard error."""
+    if "unread" in report:
+        count = report["conversations"]
+        read = f"read now: {report['read_now']}, by {report['reader']}"
+        echo(f"{count} finished {'conversation' if count == 1 else 'conversations'} of this project; {read}")
+        reasons = Counter(unread["why"] for unread in report["unread"] if not unread["bad"])
+        for why, number in reasons.most_common():
+            echo(f"left out: {number} that {why}")
+        if not count and any(why.startswith("worked in") for why in reasons):
+            echo("If one of these folders was this project, name it with --also.")
+        elif not (count or reasons):
+            echo("Name logs of a client, such as ~/.claude/projects or ~/.codex/sessions.")
     failed = (unread for unread in report.get("unread", ()) if unread["bad"])
     failures = [f"{unread['name']}: {shorten(unread['why'], SHOWN_CHARACTERS)}" for unread in failed]
     for problem in (*report.get("problems", ()), *failures):
         echo(f"compactor: {problem}", err=True)
-
-
-def _report_lines(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield lines about how many conversations were read, how many were left out and why; a hint if none was read."""
-    count = report["conversations"]
-    read = f"read now: {report['read_now']}, by {report['reader']}"
-    yield f"{count} finished {'conversation' if count == 1 else 'conversations'} of this project; {read}"
-    reasons = Counter(unread["why"] for unread in report["unread"] if not unread["bad"])
-    yield from (f"left out: {number} that {why}" for why, number in reasons.most_common())
-    if not count and any(why.startswith("worked in") for why in reasons):
-        yield "If one of these folders was this project, name it with --also."
-    elif not (count or reasons):
-        yield "Name logs of a client, such as ~/.claude/projects or ~/.codex/sessions."
 
 
 def _read_all(
