@@ -128,11 +128,7 @@ class SessionSettings(CheckedSettings, BaseSettings):
         **_others: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return the sources of settings, the first of which wins: arguments, variables, the switch of Claude Code,
-        project file.
-
-        Raises:
-            SettingsError: a ``COMPACTOR_…`` variable is unknown, or a value is wrong.
-        """
+        project file. Raise SettingsError if a ``COMPACTOR_…`` variable is unknown, or a value is wrong."""
         if isinstance(env_settings, EnvSettingsSource):
             _check_variables(env_settings)
         switch = {"auto_compact": False} if os.environ.get("CLAUDE_AUTO_COMPACT", "").strip().lower() in _OFF else {}

@@ -257,11 +257,8 @@ def _report(output: Path | None, rows: dict[str, Row], size: int) -> Iterator[_R
 
 
 def _locked(output: Path, size: int) -> int:
-    """Open the file `output` and lock it against other runs (not on Windows); return its descriptor.
-
-    Raises:
-        SettingsError: Another run has locked it, or has changed its length, which was `size`.
-    """
+    """Open the file `output` and lock it against other runs (not on Windows); return its descriptor. Raise
+    SettingsError if another run has locked it, or has changed its length, which was `size`."""
     file = os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         if sys.platform != "win32":

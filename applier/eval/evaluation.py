@@ -327,11 +327,8 @@ def read_exams(places: Sequence[Path]) -> list[Exam]:
 
 
 def read_checked(path: Path, form: TypeAdapter[Value], cure: str = "") -> Value:
-    """Return the content of the JSON file `path`, checked to have this `form`.
-
-    Raises:
-        TranscriptError: it has another form; the text names the file and the field, and ends with `cure`.
-    """
+    """Return the content of the JSON file `path`, checked to have this `form`. Raise TranscriptError if it has another;
+    the text names the file and the field, and ends with `cure`."""
     try:
         return form.validate_json(path.read_bytes())
     except ValidationError as error:
@@ -341,11 +338,8 @@ def read_checked(path: Path, form: TypeAdapter[Value], cure: str = "") -> Value:
 
 
 def exam_samples(exams: Sequence[Exam], paths: Sequence[Path]) -> Iterator[ExamSample]:
-    """Yield each exam with its transcript, which is the file among `paths` with the name in the exam.
-
-    Raises:
-        TranscriptError: an exam has no such file, or the file has no text.
-    """
+    """Yield each exam with its transcript, which is the file among `paths` with the name in the exam. Raise
+    TranscriptError if an exam has no such file, or the file has no text."""
     known = {path.stem: path for path in paths}
     for exam in exams:
         path = known.get(exam.transcript)

@@ -94,14 +94,9 @@ class FolderPlanner:
 
 
 def find_method(name: str, model: str | None = None, sample: str = "") -> Method:
-    """Return the method of compaction called `name`, to compare it with others.
-
+    """Return the method of compaction called `name`, to compare it with others; raise SettingsError if there is none.
     `model`: the planner's model, for the methods ``model`` and ``prompts:DIR``. `sample`: the name of the recorded
-    answers.
-
-    Raises:
-        SettingsError: there is no such method.
-    """
+    answers."""
     if name.startswith(RECORDED):
         return partial(compact_by, planner=FolderPlanner(Path(name.removeprefix(RECORDED)), sample))
     if name.startswith(PROMPTS):

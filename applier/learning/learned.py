@@ -77,23 +77,15 @@ class LearnedFiles:
     into: str = ""
     """File with other content to which all learned lines are added; empty for two files of our own."""
 
-    def _file_of(self, kind: Kind) -> str:
+    def file_of(self, kind: Kind) -> str:
+        """Return the path of the file for learned lines of this kind, relative to the project."""
         return self.into or f"{FOLDER}/{'errors' if kind == 'error' else 'decisions'}.md"
 
-    @property
-    def names(self) -> list[str]:
-        """Paths of the files with learned lines, relative to the project."""
-        return list(dict.fromkeys(map(self._file_of, KINDS)))
-
     def texts(self) -> dict[str, str]:
-        """Return the text of each file with learned lines by its path; empty for a file that does not exist.
-
-        Raises:
-            SettingsError: a file is no text file in its own folder of the project, or too large.
-        """
-        texts = {}
-        for name in self.names:
-            root = os.path.realpath(self.project)
+        """Return the text of each file with learned lines by its path; empty for a file that does not exist. Raise
+        SettingsError if a file is no text file in its own folder of the project, or too large."""
+        texts, root = {}, os.path.realpath(self.project)
+        for name in dict.fromkeys(map(self.file_of, KINDS)):
             place = Path(root, name)
             text = file_below(place.parent, place.name) if os.path.lexists(place) else ""
             if text is None or Path(os.path.realpath(place)) != place or not place.is_relative_to(root):
@@ -107,7 +99,7 @@ class LearnedFiles:
     ) -> dict[str, str]:
         """Return `texts` with the proposed `lines` added, each to the text of the file for its kind. `approved` and
         `today` are those of the function `merged`."""
-        of_file = {name: [line for line in lines if self._file_of(line.kind) == name] for name in texts}
+        of_file = {name: [line for line in lines if self.file_of(line.kind) == name] for name in texts}
         return {name: merged(texts[name], of_file[name], approved, today, shared=bool(self.into)) for name in texts}
 
     def lines(self, texts: Mapping[str, str]) -> list[str]:
@@ -224,7 +216,8 @@ def _expired(rows: Sequence[str], today: date) -> set[str]:
 
 def lines_for(task: str, project: Path, approved: Collection[str], today: date) -> list[str]:
     """Return the learned lines, approved by a person, that are relevant to a conversation's `task`, the best first."""
-    texts = (file_below(project, name) or "" for name in LearnedFiles(project).names)
+    names = dict.fromkeys(map(LearnedFiles(project).file_of, KINDS))
+    texts = (file_below(project, name) or "" for name in names)
     return relevant_lines([line for text in texts for line in approved_lines(text, approved, today)], task)
 
 

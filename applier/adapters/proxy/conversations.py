@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from applier.adapters.proxy.configuration import OwnClient
 from applier.adapters.proxy.metrics import PERSON
@@ -44,19 +44,10 @@ PlannerAccess = Account | ResponsesPlanner
 """Object by which the provider of a conversation can be asked for plans, with the client's credentials."""
 
 
-class _AnswerDigests(NamedTuple):
-    """Two digests that identify an answer in a list of messages. Thinking is left out, as clients may remove it."""
-
-    whole: str
-    """Digest of all messages up to the answer."""
-    alone: str
-    """Digest of the answers up to this one, without other messages: it stays the same if a client edits old results.
-    Empty as long as no answer contains a tool call, since only a call has a unique id."""
-
-    @property
-    def usable(self) -> list[str]:
-        """The digests that are not empty."""
-        return [digest for digest in self if digest]
+_AnswerDigests = tuple[str, str]
+"""Digest of all messages up to an answer, and digest of the answers up to this one, without other messages: that stays
+the same if a client edits old results. The latter is empty as long as no answer contains a tool call, since only a call
+has a unique id. Thinking is left out of both, as clients may remove it."""
 
 
 @dataclass(eq=False)
@@ -150,15 +141,15 @@ class Conversations:
         is opened now; None if its provider offers none. `digest`: the `Conversation.digest` in a compaction by the
         proxy, if the messages contain one, else empty.
         """
-        answers = list(_answers(messages)) or ([_AnswerDigests(digest, "")] if digest else [])
+        answers = list(_answers(messages)) or ([(digest, "")] if digest else [])
         if not answers:
             return None
         scope, model = self.scope(body, headers), str(body.get("model") or "")
         prefix = self._id_prefix(headers)
-        digests = filter(None, [*(answer.whole for answer in answers), digest])
+        digests = filter(None, [*(whole for whole, _ in answers), digest])
         ids = {whole: f"{prefix}{short_digest(scope + whole)}" for whole in digests}
         marks = self._marks(list(ids.values()))
-        received = {usable for answer in answers for usable in answer.usable}
+        received = {one for answer in answers for one in answer if one}
         with self._lock:
             # another proxy may have answered last: first look for a session whose newest answer is in this request
             continued = (key for key in reversed(ids.values()) if received.intersection(marks.get(key, ())))
@@ -170,7 +161,7 @@ class Conversations:
                 its_digest = next(whole for whole, session_id in ids.items() if session_id == key)
                 conversation = Conversation(self._open(key, model, planner_access), planner_access, its_digest)
             self._by_id[key] = conversation
-            self._note_use(conversation, scope, answers[-1].usable)
+            self._note_use(conversation, scope, [*filter(None, answers[-1])])
             unused = list(self._take_unused())
         for conversation_to_close in unused:  # outside the lock, because closing may wait for a call in the session
             self._close(conversation_to_close)
@@ -261,8 +252,7 @@ class Conversations:
         that another proxy continued, are ignored."""
         known = ((key, one) for key, one in self._by_id.items() if key not in elsewhere)
         ids = {answer_key: key for key, conversation in known for answer_key in conversation.answer_keys}
-        newest_first = answers[::-1]
-        digests = (*(answer.whole for answer in newest_first), *(answer.alone for answer in newest_first))
+        digests = (*(whole for whole, _ in reversed(answers)), *(alone for _, alone in reversed(answers)))
         return next(filter(None, (ids.get((scope, digest)) for digest in digests)), None)
 
     def _new_key(
@@ -270,7 +260,7 @@ class Conversations:
     ) -> str:
         """Return the id of a new conversation, by the digest of its first answer, so that a later process computes the
         same id. If another conversation begins with the same answer, its newest answer decides."""
-        first, newest = answers[0].whole, answers[-1].whole
+        (first, _), (newest, _) = answers[0], answers[-1]
         is_taken = ids[first] in self._by_id or ids[first] in elsewhere
         return ids[digest or (newest if is_taken else first)]
 
@@ -285,7 +275,7 @@ def _answers(messages: Sequence[Any]) -> Iterator[_AnswerDigests]:
         if message["role"] == "assistant":
             alone.update(digest)
             is_unique = is_unique or any(block.get("type") == "tool_use" for block in content)
-            yield _AnswerDigests(whole.hexdigest(), alone.hexdigest() if is_unique else "")
+            yield whole.hexdigest(), alone.hexdigest() if is_unique else ""
 
 
 def _owner(headers: Mapping[str, str]) -> str:

@@ -177,11 +177,7 @@ def _ask(folder: Path, changes: list[str], preview: str, *, dry_run: bool, yes: 
 
 def _present_files(client: str, folder: Path) -> dict[str, bytes]:
     """Return the content of the installed plugin's files by path: those in `folder`, and the file next to it by which
-    some clients load it. Empty if the plugin is not installed.
-
-    Raises:
-        SettingsError: Something else than this project's plugin is there.
-    """
+    some clients load it. Empty if the plugin is not installed. Raise SettingsError if something else is there."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise SettingsError(f"{folder}: not a folder of ours: move it away")
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
