@@ -20,23 +20,13 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from applier.adapters.proxy import wires
 from applier.adapters.proxy.configuration import ProxySettings
 from applier.adapters.proxy.conversations import NAME_HEADER, PERSON_HEADER
 from applier.adapters.proxy.entrance import TOKEN_HEADER, has_token
 from applier.adapters.proxy.gateway import Gateway, ProxiedRequest
 from applier.adapters.proxy.upstreams import LOGIN_PATH, Destination, RefusedError, destination_of
-from applier.adapters.proxy.wires import (
-    CHAT,
-    LARGE_BYTES,
-    MAX_READ_BYTES,
-    MESSAGES,
-    RESPONSES,
-    RawBody,
-    Wire,
-    collect,
-    decode,
-    join,
-)
+from applier.adapters.proxy.wires import RawBody, Wire
 
 _logger = logging.getLogger("applier.proxy")
 _REPEAT_SECONDS, _PROBE_SECONDS = 2.0, 5.0
@@ -79,11 +69,11 @@ class Endpoints:
             Route("/health", self.health),
             Route("/ready", self.ready),
             Route("/metrics", self.metrics),
-            Route("/v1/messages", partial(self.answer, wire=MESSAGES), methods=["POST"]),
+            Route("/v1/messages", partial(self.answer, wire=wires.MESSAGES), methods=["POST"]),
             Route("/v1/messages/count_tokens", self.count, methods=["POST"]),
-            Route("/v1/chat/completions", partial(self.answer, wire=CHAT), methods=["POST"]),
+            Route("/v1/chat/completions", partial(self.answer, wire=wires.CHAT), methods=["POST"]),
             *(
-                Route(front + path, partial(self.answer, wire=RESPONSES), methods=["POST"])
+                Route(front + path, partial(self.answer, wire=wires.RESPONSES), methods=["POST"])
                 for front in ("/v1", LOGIN_PATH)
                 for path in ("/responses", "/responses/compact")
             ),
@@ -136,10 +126,10 @@ class Endpoints:
             raise RefusedError(426, "invalid_request_error", "no WebSockets here: ask by POST")
         destination = destination_of(self.settings.upstreams, request.url.path, request.headers)
         body = _arriving(request)
-        raw = await collect(body) if wire else body
+        raw = await wires.collect(body) if wire else body
         encoding = ",".join(request.headers.getlist("content-encoding"))
         if isinstance(raw, bytes) and encoding:
-            plain = await anyio.to_thread.run_sync(decode, raw, encoding, limiter=self._decoding)
+            plain = await anyio.to_thread.run_sync(wires.decode, raw, encoding, limiter=self._decoding)
             wire, raw = (wire, plain) if plain is not None else (None, raw)
         if wire is None or not isinstance(raw, bytes):
             self.gateway.metrics.add("requests", kind="passed")
@@ -147,14 +137,16 @@ class Endpoints:
             return await self._pass(request, destination, self._charged(raw) if is_charged and raw else raw)
         started = time.perf_counter()
         prepare = partial(self.gateway.prepare, wire, destination, raw, dict(request.headers), request.url.path)
-        proxied = await anyio.to_thread.run_sync(prepare, limiter=self._large if len(raw) > LARGE_BYTES else None)
+        proxied = await anyio.to_thread.run_sync(prepare, limiter=self._large if len(raw) > wires.LARGE_BYTES else None)
         self.gateway.metrics.add("added_seconds", time.perf_counter() - started)
-        return proxied.reply or await self._pass(request, destination, proxied.raw, proxied)
+        if isinstance(proxied, Response):
+            return proxied
+        return await self._pass(request, destination, proxied.raw, proxied)
 
     async def _charged(self, body: RawBody) -> AsyncIterator[bytes]:
         """Yield the chunks of `body`, which the proxy does not read (a batch); then charge the person for its size."""
         size = 0
-        async for chunk in join(body) if isinstance(body, bytes) else body:
+        async for chunk in wires.join(body) if isinstance(body, bytes) else body:
             size += len(chunk)
             yield chunk
         await anyio.to_thread.run_sync(self.gateway.spend_unread, size)
@@ -162,10 +154,10 @@ class Endpoints:
     async def count(self, request: Request) -> Response:
         """Answer a request to count tokens by the provider's count of the compacted messages, as last sent."""
         destination = destination_of(self.settings.upstreams, request.url.path, request.headers)
-        raw = await collect(_arriving(request))
+        raw = await wires.collect(_arriving(request))
         if isinstance(raw, bytes):
             as_sent = partial(self.gateway.as_sent, raw, dict(request.headers))
-            raw = await anyio.to_thread.run_sync(as_sent, limiter=self._large if len(raw) > LARGE_BYTES else None)
+            raw = await anyio.to_thread.run_sync(as_sent, limiter=self._large if len(raw) > wires.LARGE_BYTES else None)
         else:
             self.gateway.metrics.add("requests", kind="passed")
         return await self._pass(request, destination, raw)
@@ -245,7 +237,7 @@ class _StreamedAnswer(StreamingResponse):
             yield self._upstream.content
             return
         async for chunk in self._upstream.aiter_raw():
-            if self._is_read and len(self._answer) <= MAX_READ_BYTES:
+            if self._is_read and len(self._answer) <= wires.MAX_READ_BYTES:
                 self._answer += chunk
                 if self._upstream.headers.get("content-length") == str(len(self._answer)):
                     await self._report()

@@ -60,7 +60,7 @@ _TOKEN_FIELDS = {
 
 @dataclass(frozen=True)
 class ProxiedRequest:
-    """Request of a client, with the body that the proxy sends to the provider, or the proxy's own answer to it."""
+    """Request of a client, with the body that the proxy sends to the provider."""
 
     wire: Wire
     """API of the request."""
@@ -75,8 +75,6 @@ class ProxiedRequest:
     """Request's body as data; empty if it was not read."""
     messages: list[Any] = field(default_factory=list)
     """The conversation as the client sent it, as Anthropic messages."""
-    reply: Response | None = None
-    """Answer of the proxy in place of the provider's, to a request for a compaction."""
 
     @property
     def planner_access(self) -> PlannerAccess | None:
@@ -129,11 +127,12 @@ class Gateway:
 
     def prepare(
         self, wire: Wire, destination: Destination, raw: bytes, headers: Mapping[str, str], path: str
-    ) -> ProxiedRequest:
+    ) -> ProxiedRequest | Response:
         """Compact the messages of a request to `path` of the API `wire`, with the body `raw`, and return it to be sent.
 
-        Instead it may contain an answer of the proxy. It is unchanged if its session has nothing to compact, if it
-        belongs to no conversation yet, and after a failure of the proxy. Raise RefusedError if it continues a thread.
+        It is unchanged if its session has nothing to compact, if it belongs to no conversation yet, and after a failure
+        of the proxy. If it asks for a compaction, the proxy's answer may be returned instead. Raise RefusedError if it
+        continues a thread.
         """
         proxied = ProxiedRequest(wire, destination, path, headers, raw)
         with self._errors_logged():
@@ -172,7 +171,7 @@ class Gateway:
         plain = RESPONSES.with_messages(session_body, RESPONSES.read(session_body).messages)
         return session_body, replace(proxied, raw=write(plain), body=plain)
 
-    def _prepared(self, proxied: ProxiedRequest, body: dict[str, Any]) -> ProxiedRequest | None:
+    def _prepared(self, proxied: ProxiedRequest, body: dict[str, Any]) -> ProxiedRequest | Response | None:
         """Return the request with the messages that its conversation's session prepared, or with the proxy's answer if
         it asks for a compaction. Return None if it belongs to no conversation yet, or asks for a compaction that only
         the provider can make. `body`: the form for the session."""
@@ -195,7 +194,7 @@ class Gateway:
                 url = proxied.destination.url(proxied.path.removesuffix("/compact"))
                 planner.use_request(url, proxied.headers, wire.with_messages(body, messages))
             if ask:
-                return self._with_reply(ask, proxied, conversation, body)
+                return self._reply(ask, proxied, conversation, body)
             prepared = conversation.session.prepare(messages)
         is_same = prepared == list(messages)
         raw = proxied.raw if is_same else write(wire.with_messages(body, prepared))
@@ -205,12 +204,12 @@ class Gateway:
         self.metrics.add("requests", kind="unchanged" if is_same else "prepared")
         return replace(proxied, raw=raw, body=body)
 
-    def _with_reply(
+    def _reply(
         self, ask: CompactionAsk, proxied: ProxiedRequest, conversation: Conversation, body: dict[str, Any]
-    ) -> ProxiedRequest | None:
-        """Compact the conversation for a client that asks for it in the way `ask`, and return the request with the
-        answer. Return None, so that the provider answers, if nothing can be compacted, or if the provider compacted
-        earlier: only the provider can read its own compaction."""
+    ) -> Response | None:
+        """Compact the conversation for a client that asks for it in the way `ask`, and return the answer. Return None,
+        so that the provider answers, if nothing can be compacted, or if the provider compacted earlier: only the
+        provider can read its own compaction."""
         session, messages = conversation.session, proxied.messages
         compaction = None if RESPONSES.read(body).has_foreign else session.compact(messages, at_limit=True)
         if compaction is None or (compaction.messages == messages and not compaction.is_repeated):
@@ -222,7 +221,7 @@ class Gateway:
             stored = {**record, "history": session.state.history_key}  # named so that it is deleted with the history
             self._store.use(lambda store: store.set_state(name, stored))
         self.metrics.add("requests", kind="answered")
-        return replace(proxied, reply=answer)
+        return answer
 
     def as_sent(self, raw: bytes, headers: Mapping[str, str]) -> bytes:
         """Return the body `raw` of a request to count tokens, with the compacted messages that were last sent in place

@@ -225,9 +225,9 @@ class ResponsesPlanner:
     The proxy calls `use_request` with each request of the conversation, and `note_sent` when it has the list to send.
     """
 
-    def __init__(self, model: str = "") -> None:
-        """Ask `model`; if it is empty, the conversation's own model."""
-        self.model = model
+    def __init__(self) -> None:
+        """Ask the conversation's own model, until `model` is set."""
+        self.model = ""
         self._request: _AgentRequest | None = None
         self._cached_at: float | None = None
         """Time at which the provider last received the client's own list; None if the last list was another one, so
