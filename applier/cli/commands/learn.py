@@ -323,14 +323,19 @@ def _read_due(
     in_parallel: bool,
 ) -> None:
     """Read the conversations `due`, store their lessons, and add costs and problems to `report`. Stop once the costs
-    exceed `cap` dollars, or after `MOST_FAILURES` failures in a row."""
+    exceed `cap` dollars, or after `MOST_FAILURES` failures in a row. `in_parallel`: True to read many conversations in
+    several processes, if no model is asked."""
     usage, failures, problems = Usage(), 0, report["problems"]
-    readings = _readings(due, model, in_parallel=in_parallel)
+    are_many = in_parallel and model is None and len(due) >= MANY
+    one_by_one = ((conversation, _lessons_or_error(conversation, model)) for conversation in due)
+    readings: Generator[tuple[FinishedConversation, ReadLessons | PlannerUnavailable | None]]
+    readings = in_processes(read_lessons, due, all_cores()) if are_many else one_by_one
     with progress("reading conversations", len(due)) as step, closing(readings):
         for conversation, reading in readings:
-            if isinstance(reading, PlannerUnavailable):
-                usage, failures = usage + _spent(reading), failures + 1
-                problems.append(f"{conversation.name}: {reading}")
+            if reading is None or isinstance(reading, PlannerUnavailable):
+                failure = reading or PlannerUnavailable("the process that read it died")
+                usage, failures = usage + _spent(failure), failures + 1
+                problems.append(f"{conversation.name}: {failure}")
             else:
                 lessons, evidence, used = reading
                 memory.keep(conversation, report["reader"], lessons, evidence)
@@ -348,21 +353,13 @@ def _spent(error: PlannerUnavailable) -> Usage:
     return error.usage if isinstance(error.usage, Usage) else Usage()
 
 
-def _readings(
-    due: Sequence[FinishedConversation], model: LessonsModel | None, *, in_parallel: bool
-) -> Generator[tuple[FinishedConversation, ReadLessons | PlannerUnavailable]]:
-    """Yield each conversation of `due` with its lessons, or with the error. `in_parallel`: True to read many
-    conversations in several processes, if no model is asked."""
-    if in_parallel and model is None and len(due) >= MANY:
-        with closing(in_processes(read_lessons, due, all_cores())) as pairs:
-            failure = PlannerUnavailable("the process that read it died")
-            yield from ((conversation, lessons or failure) for conversation, lessons in pairs)
-        return
-    for conversation in due:
-        try:
-            yield conversation, read_lessons(conversation, model)
-        except PlannerUnavailable as error:
-            yield conversation, error
+def _lessons_or_error(
+    conversation: FinishedConversation, model: LessonsModel | None
+) -> ReadLessons | PlannerUnavailable:
+    try:
+        return read_lessons(conversation, model)
+    except PlannerUnavailable as error:
+        return error
 
 
 @click.command
