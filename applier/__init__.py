@@ -1,5 +1,4 @@
-"""Applies plans, stores and restores original messages, and runs sessions, adapters for other programs, and
-commands."""
+"""Applies plans, stores and restores originals, runs sessions, adapters for other programs, and commands."""
 
 TYPE_CHECKING = False  # not from `typing`: the `compactor` command first leaves the folder it is run in
 if TYPE_CHECKING:

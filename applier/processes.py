@@ -40,8 +40,7 @@ def program(*arguments: str) -> list[str]:
 
 
 def program_file(name: str) -> str:
-    """Return the absolute path of the program `name`; empty if it is not on PATH. Relative entries of PATH are
-    ignored."""
+    """Return the absolute path of the program `name`; empty if no absolute entry of PATH contains it."""
     entries = [entry for entry in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(entry)]
     place = shutil.which(name, path=os.pathsep.join(entries)) or ""
     return place if os.path.isabs(place) else ""
@@ -61,9 +60,8 @@ def all_cores() -> int:
 def in_processes(
     work: Callable[[Item], Result], items: Iterable[Item], workers: int
 ) -> Generator[tuple[Item, Result | None], None, None]:
-    """Yield each of `items` with its result, as soon as it is done; `workers` processes call the function `work`. If a
-    process dies, the items in work are repeated one by one. The item with which a process dies again has the result
-    None."""
+    """Yield each of `items` with its result, as soon as it is done; `workers` processes call the function `work`. If
+    one dies, its items are repeated one by one. The item with which a process dies again has the result None."""
     waiting, suspects = deque(items), deque[Item]()
     module = (work.func if isinstance(work, partial) else work).__module__
     while waiting or suspects:
@@ -89,8 +87,7 @@ def in_processes(
 @contextmanager
 def _pool(workers: int, loads: str) -> Iterator[futures.ProcessPoolExecutor]:
     """Yield a pool of `workers` processes that have imported the module `loads`, and nothing from the working folder.
-    After an error in the block, such as the death of a process, they are ended at once, as the pool would wait for a
-    process that was just starting."""
+    After an error in the block they are ended at once, as the pool would wait for a process that was just starting."""
     earlier_children = {*multiprocessing.active_children()}
     environment = dict(os.environ)
     os.environ.pop("PYTHONPATH", None)

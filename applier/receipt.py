@@ -111,8 +111,7 @@ def receipt(
 
 
 def in_sight(plan: CompactionPlan) -> str:
-    """Return what the agent still sees and no longer sees after a compaction by `plan`, as text; empty if nothing is
-    worth listing."""
+    """Return what the agent still sees and no longer sees after a compaction by `plan`; empty if not worth listing."""
     return _printable(_item_lines(_report_of(preview(plan)), "Out of"))
 
 
@@ -123,9 +122,8 @@ def forecast(
     tokens: tuple[int, int] | None = None,
     dollars: Mapping[str, float] | None = None,
 ) -> str:
-    """Return the receipt (what the agent would no longer see, and what that saves) of a compaction by `plan`, before it
-    is made. `tokens` and `dollars` are as for `receipt`. `review`: the command that shows the whole plan; empty without
-    one."""
+    """Return the receipt of a compaction by `plan` before it is made: what the agent would no longer see, and what that
+    saves. `tokens` and `dollars`: as for `receipt`. `review`: command that shows the whole plan, if any."""
     shown = preview(plan)
     (before, after), report = tokens or (shown.tokens_before, shown.tokens_after), _report_of(shown)
     if shown.first_changed_message is None:
@@ -249,8 +247,7 @@ def _joined(names: Sequence[str]) -> str:
 
 
 def _important_items(analysis: Analysis, facts: Sequence[ExtractedFact]) -> Iterator[_Item]:
-    """Yield everything in a conversation that its agent may need: the most important kind first, and within a kind the
-    newest first."""
+    """Yield all that a conversation's agent may need: the most important kind first, in a kind the newest first."""
     evidence = analysis.evidence
     demands = {text: turn_id for turn_id, turn in evidence.turns.items() for text in demands_in(turn)}
     yield from reversed([_item(evidence, "demand", turn_id, text) for text, turn_id in demands.items()])
@@ -260,8 +257,7 @@ def _important_items(analysis: Analysis, facts: Sequence[ExtractedFact]) -> Iter
 
 
 def _failures(evidence: Evidence) -> Iterator[_Item]:
-    """Yield each failure as an item: what was tried, and the line that explains it best (the one with the most
-    words)."""
+    """Yield each failure as an item: what was tried, and the line that explains it best (with the most words)."""
     for turn_id, turn in evidence.turns.items():
         numbers = [number for number in turn.decisive_lines if number not in turn.boilerplate_lines]
         decisive = [statement.text for statement in turn.statements_of(numbers)]
@@ -285,14 +281,12 @@ def _decisions(evidence: Evidence, facts: Sequence[ExtractedFact]) -> Iterator[_
 
 
 def _item(evidence: Evidence, kind: Kind, turn_id: str, text: str, *forms: str) -> _Item:
-    """Return something that the agent may need as an `_Item`, on one line and with short paths; without `forms`, `text`
-    is its only form."""
+    """Return an `_Item` on one line and with short paths; without `forms`, `text` is its only form."""
     return _Item(kind, turn_id, evidence.shown(one_line(text)), tuple(map(evidence.shown, forms or (text,))))
 
 
 def _names(analysis: Analysis) -> Iterator[_Item]:
-    """Yield as items the names that the agent used again later, the most likely needed first, without keys of its
-    calls."""
+    """Yield as items the names that the agent used again, the likeliest needed first, without keys of its calls."""
     evidence, relevance = analysis.evidence, analysis.relevance
     first, again = dict[str, str](), dict[str, str]()  # turn of each name's first occurrence, and of its newest use
     for turn_id, turn in evidence.turns.items():

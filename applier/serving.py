@@ -19,8 +19,7 @@ class AppServer:
     context manager, the server answers until the block ends."""
 
     def __init__(self, app: Any, listening: socket.socket, stop_seconds: int) -> None:
-        """Use the socket `listening`; nothing is answered yet. `stop_seconds`: time that unfinished answers have after
-        a stop."""
+        """Use the socket `listening`, but do not answer yet. `stop_seconds`: time for open answers after a stop."""
         config = uvicorn.Config(
             app,
             log_config=None,

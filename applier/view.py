@@ -56,8 +56,7 @@ class Preview:
     payback_calls: float | None
     """Number of calls until the shorter list has saved what `invalidated_tokens` cost; None if nothing changes."""
     thinking: str
-    """Treatment of the model's thinking after the first change: ``strip`` removes it, ``leave`` leaves that to the
-    API."""
+    """Treatment of thinking after the first change: ``strip`` removes it, ``leave`` leaves that to the API."""
     plan: CompactionPlan
     """Plan as the guards repaired it, so that nothing needed is lost."""
     dollars: Mapping[str, float] = field(default_factory=dict)
@@ -126,9 +125,8 @@ def look_in(store: StorePlace) -> None:
 
 
 def _find_originals(messages: Sequence[object], store: StorePlace = None) -> Originals | None:
-    """Return the original messages of a list that begins with a compacted part made by this program. They are read from
-    `store`, or else from any store used so far. None if the list begins with no such part, or if no store has its
-    originals."""
+    """Return the original messages of a list that begins with a compacted part made by this program, from `store`, or
+    else from any store used so far. None if it begins with no such part, or no store has its originals."""
     with suppress(TranscriptError):  # the caller reads the list, too, and then reports what is wrong in it
         if isinstance(messages, str | bytes) or not isinstance(messages, Sequence) or not holds_view(messages):
             return None
@@ -209,8 +207,7 @@ def _checked_plan(
 
 
 def _split_planned(plan: CompactionPlan, messages: Sequence[object] | None) -> tuple[Analysis, Sequence[object]]:
-    """Split `messages` into those that the plan was made for, which are analysed, and those after them. Raise StalePlan
-    if the plan was made for others."""
+    """Split `messages` into those of the plan, analysed, and later ones; raise StalePlan if it is for others."""
     bound, count = plan.bound_analysis, plan.history.messages
     if messages is None:
         if bound is None:
@@ -268,8 +265,7 @@ class Earlier:
 
 
 def holds_view(messages: Sequence[object]) -> bool:
-    """Return True if `messages` seem to contain a compacted part made by this program, whether a store knows it or
-    not."""
+    """Return True if `messages` seem to contain a part that this program compacted, whether a store knows it or not."""
     return first_note(list(map(plain_message, messages))) is not None
 
 
@@ -306,8 +302,7 @@ def remember_view(
 
 
 def originals_behind(store: Store, messages: Sequence[object], owner: str = "") -> Earlier | None:
-    """Return the original messages of a list that begins with a part that `owner` compacted. None if `store` knows no
-    such part."""
+    """Return the originals of a list that begins with a part that `owner` compacted; None if `store` knows none."""
     plain = [plain_message(message) for message in messages]
     joined = joined_messages((), plain)
     note = first_note(joined)

@@ -164,8 +164,7 @@ def evaluate_files(
     done: Callable[[], None] = lambda: None,
 ) -> tuple[list[EvaluationRow], list[str]]:
     """Return the rows for the cuts of transcript files, and an error text for each file that cannot be read. `model`:
-    the planner's model, for the method ``model``. `workers` processes measure the files; `done` is called after each
-    file."""
+    planner model of the method ``model``. `workers` processes measure; `done` is called after each file."""
     work = partial(_file_rows, methods=methods, ratios=ratios, model=model)
     results_by_path = {}
     for path, result in in_processes(work, paths, workers) if workers > 1 else ((path, work(path)) for path in paths):
@@ -193,8 +192,7 @@ def count_violations(result: Sequence[Message]) -> int:
 
 
 def payback_of(before: Sequence[Message], result: Sequence[Message]) -> float | None:
-    """Return the number of calls until `result`, a smaller list than `before`, has paid for rewriting the cache. None
-    if it never does."""
+    """Return the calls until `result`, shorter than `before`, has paid for rewriting the cache; None for never."""
     tokens = message_tokens(before)
     same = (message_digest(old) == message_digest(new) for old, new in zip(before, result, strict=False))
     unchanged = message_tokens(before[: sum(takewhile(bool, same))])
@@ -275,8 +273,7 @@ class ExamSample:
 
 @dataclass(frozen=True)
 class ExamView:
-    """Compacted conversation as text, made by one method for one target size, in which to look for an exam's
-    answers."""
+    """Compacted conversation as text, made by a method for a target size, in which an exam's answers are looked for."""
 
     exam: Exam
     method: str
@@ -355,9 +352,8 @@ def exam_samples(exams: Sequence[Exam], paths: Sequence[Path]) -> Iterator[ExamS
 def exam_views(
     sample: ExamSample, names: Sequence[str], ratios: Sequence[float], model: str | None = None
 ) -> Iterator[ExamView]:
-    """Let each method in `names` compact the sample's conversation to each target size; yield the texts. `ratios`:
-    targets as shares of the conversation's tokens. `model`: the planner's model, for the method ``model``. Methods
-    without a recorded answer are left out."""
+    """Let each method in `names` compact the sample's conversation to each share of its tokens in `ratios`; yield the
+    texts. `model`: planner model of the method ``model``. Methods without a recorded answer are left out."""
     for ratio in ratios:
         for name, method in methods_for(f"{sample.exam.transcript}@{ratio}", names, model).items():
             with suppress(NotRecorded):
@@ -371,8 +367,7 @@ def exam_view(sample: ExamSample, method: str, ratio: float, text: str) -> ExamV
 
 
 def exam_means(scored: Sequence[tuple[ExamView, Mapping[int, float]]]) -> list[ExamMean]:
-    """Return the mean scores of each method at each target size; `scored` has texts with scores by question number.
-    Questions without a score do not count."""
+    """Return the mean scores of each method at each target size. `scored`: texts, with scores by question number."""
     means = []
     for method, ratio in dict.fromkeys((view.method, view.ratio) for view, _ in scored):
         group = [(view, scores) for view, scores in scored if (view.method, view.ratio) == (method, ratio)]

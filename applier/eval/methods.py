@@ -32,8 +32,7 @@ from planner.reading.messages import Message, blocks, read_history
 from planner.reading.tokens import TokenCounter
 
 Method = Callable[[Sequence[Message], str, int], list[Message]]
-"""Function ``method(messages, task, target_tokens)`` that returns a shorter list; it counts o200k tokens of all
-text."""
+"""Function ``method(messages, task, target_tokens)`` that returns a shorter list, in o200k tokens of all text."""
 
 RECORDED, PROMPTS = "recorded:", "prompts:"
 CLEARED = "[cleared]"
@@ -72,8 +71,7 @@ class FolderPlanner:
         return [file.read_text("utf-8") for file in files]
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """Return the plan that the recorded answers contain; if some are missing, write prompts and raise
-        `NotRecorded`."""
+        """Return the plan in the recorded answers; if some are missing, write prompts and raise `NotRecorded`."""
         answers = self.answers
         recorded = self._file("answer").is_file()
         prompts = () if recorded else rendered_prompts(request, answers=answers)
@@ -94,9 +92,8 @@ class FolderPlanner:
 
 
 def find_method(name: str, model: str | None = None, sample: str = "") -> Method:
-    """Return the method of compaction called `name`, to compare it with others; raise SettingsError if there is none.
-    `model`: the planner's model, for the methods ``model`` and ``prompts:DIR``. `sample`: the name of the recorded
-    answers."""
+    """Return the method of compaction called `name`; raise SettingsError if there is none. `model`: planner model of
+    ``model`` and ``prompts:DIR``. `sample`: name of the recorded answers."""
     if name.startswith(RECORDED):
         return partial(compact_by, planner=FolderPlanner(Path(name.removeprefix(RECORDED)), sample))
     if name.startswith(PROMPTS):
@@ -142,8 +139,7 @@ def _own_method(module: str, function: str) -> Method:
 
 @contextmanager
 def _explained_errors(name: str) -> Iterator[None]:
-    """Turn an error in the block, which runs the user's own code, into a `SettingsError` of one line, unless it is a
-    `CompactorError`."""
+    """Turn an error of the user's own code in the block, unless it is a `CompactorError`, into a `SettingsError`."""
     try:
         yield
     except CompactorError:
@@ -156,15 +152,13 @@ def _explained_errors(name: str) -> Iterator[None]:
 def compact_by(
     messages: Sequence[Message], task: str, target_tokens: int, planner: Any = "rules", model: str | None = None
 ) -> list[Message]:
-    """Return the list that a planner makes of `messages` for this target size. The planner gets the target as a share,
-    because it counts tokens in another way."""
+    """Return the list that a planner makes of `messages` for this size, as a share: it counts tokens otherwise."""
     ratio = min(1.0, target_tokens / max(1, message_tokens(messages)))
     return list(preview(plan_compaction(messages, task, target_ratio=ratio, planner=planner, model=model)).messages)
 
 
 def compact_by_preset(messages: Sequence[Message], task: str, target_tokens: int, preset: str) -> list[Message]:
-    """Return the largest list within the target size that a preset makes in one of the `WINDOWS`. If none is within the
-    target, return the smallest."""
+    """Return the largest list within the target that a preset makes in one of the `WINDOWS`, or else the smallest."""
     token_ratio = TokenCounter.for_model().messages(messages) / max(1, message_tokens(messages))
     lists: list[list[Message]] = []
     for width in WINDOWS:

@@ -67,8 +67,7 @@ def _block_text(block: Block) -> str:
 
 
 def agent_values(message: Message) -> Iterator[tuple[str, bool]]:
-    """Yield the texts in the agent's `message`, each with True for a string in the arguments of a call, and with False
-    for prose."""
+    """Yield the texts in the agent's `message`, each with True if it is a string in the arguments of a call."""
     for block in blocks(message):
         if block["type"] == "text":
             yield str(block.get("text") or ""), False
@@ -144,8 +143,7 @@ def contains(specific: str, text: str) -> bool:
 
 
 def path_splits(specific: str) -> list[tuple[str, str]]:
-    """Return each way to split the path `specific` into a folder and the path inside it, of at least two parts. Empty
-    if `specific` is no path."""
+    """Return each way to split the path `specific` into a folder and at least two parts; empty if it is no path."""
     if "/" not in specific or "://" in specific:
         return []
     cuts = [at for at, character in enumerate(specific) if character == "/" and at > 0]

@@ -147,8 +147,7 @@ def _kept_turns(evidence: Evidence) -> list[TurnEvidence]:
 
 
 def _binding_words(statement: Statement) -> str:
-    """Return the part of a sentence that binds the agent: without assent, doubt, or requests after it. Empty if it
-    cannot be understood without its context."""
+    """Return the part of a sentence that binds the agent, without assent, doubt, requests; empty if not clear."""
     parts = sentences(_ITEM.sub("", one_line(statement.text)))
     binding = [at for at, part in enumerate(parts) if _LASTING.search(part) or _is_reasoned(part)]
     later = parts[binding[-1] + 1 :] if binding else []
@@ -294,8 +293,7 @@ def _is_general(command: Command) -> bool:
 
 
 def failures(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield lessons for later conversations: the error lines of failed checks. If the same check succeeded later, a
-    lesson also has the commands that helped."""
+    """Yield as lessons the error lines of failed checks, with the commands that helped if the check succeeded later."""
     # the last turn of a recovery is the success, all others are failures
     passed = {failed: line.turn_ids[-1] for line in recoveries(evidence) for failed in line.turn_ids[:-1]}
     for turn, call, outcome in evidence.ended_calls():
@@ -348,9 +346,8 @@ def _remedy(evidence: Evidence, failed: TurnEvidence, passed: str) -> str:
 
 
 def reasons(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield lessons for later conversations: the reasons in messages that the agent published (commits, comments,
-    reviews). A lesson is the first sentence with a reason, after the commit's title. A sentence much like an earlier
-    one is left out."""
+    """Yield as lessons the reasons in messages that the agent published (commits, comments, reviews): the first
+    sentence with a reason after a commit's title, unless it is much like an earlier one."""
     known: list[frozenset[str]] = []
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status in ("failed", "unanswered", "running") or outcome.refused:

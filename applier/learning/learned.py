@@ -63,8 +63,7 @@ MAX_FILE_BYTES = 2_000_000
 _OPENING_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 """Flags for opening a file that prevent following a link and waiting for a pipe."""
 _SOURCES = re.compile(r" \((?:[\w.-]++:t\d++(?:, )?)++(\d{4}-\d\d-\d\d)?\)$")
-"""References at the end of a learned line: ``(c1:t3, c2:t4, 2026-11-03)``. A new conversation gets the line without
-them, as it cannot open them."""
+"""References at the end of a line: ``(c1:t3, c2:t4, 2026-11-03)``, which a new conversation cannot open."""
 SHARED_WORDS = 2
 """Fewest words that a learned line and a task must share for the line to be used, if they share no name."""
 
@@ -103,13 +102,11 @@ class LearnedFiles:
         return {name: merged(texts[name], of_file[name], approved, today, shared=bool(self.into)) for name in texts}
 
     def lines(self, texts: Mapping[str, str]) -> list[str]:
-        """Return the lines in the files' `texts` that look like learned lines, whether a person approved them or
-        not."""
+        """Return the lines in the files' `texts` that look like learned lines, approved by a person or not."""
         return [line for text in texts.values() for line in learned_lines(text, shared=bool(self.into))]
 
     def unwritten(self, lines: Sequence[ProposedLine]) -> list[ProposedLine]:
-        """Return the proposed `lines`, without wishes and commands that the project's `INSTRUCTIONS` already
-        contain."""
+        """Return the proposed `lines`, without wishes and commands that the `INSTRUCTIONS` already contain."""
         instructions = [file_below(self.project, name) or "" for name in INSTRUCTIONS]
         apart = [one_line(part) for text in instructions for part in _split_at_our_lines(text, shared=True)[::2]]
 
@@ -140,8 +137,7 @@ def learned_lines(text: str, *, shared: bool = False) -> list[str]:
 
 
 def approved_lines(text: str, approved: Collection[str], today: date) -> list[str]:
-    """Return the lines of a file's text that a person approved (with a digest in `approved`) and that have not
-    expired."""
+    """Return the lines of a file's text that a person approved (with a digest in `approved`), if not expired."""
     ended = _expired(text.splitlines(), today)
     return [line for line in learned_lines(text) if digest_of(line) in approved and line not in ended]
 
@@ -187,8 +183,7 @@ def _split_at_our_lines(text: str, *, shared: bool) -> tuple[str, str, str]:
 
 
 def _insert_under_heading(rows: list[str], line: ProposedLine) -> None:
-    """Insert a learned `line` into the file's `rows`, at the end of the part under the heading for its kind. The
-    heading is added if it is missing."""
+    """Insert a learned `line` at the end of the part of `rows` under its kind's heading, which is added if missing."""
     heading = HEADINGS[line.kind]
     if heading not in rows:
         rows += [*([""] if rows else []), heading, ""]
@@ -201,8 +196,7 @@ def _insert_under_heading(rows: list[str], line: ProposedLine) -> None:
 
 
 def _expired(rows: Sequence[str], today: date) -> set[str]:
-    """Return the lines on errors, in a file's `rows`, that have expired because the error did not come back for
-    long."""
+    """Return the lines on errors, in a file's `rows`, that have expired."""
     ended, heading = set(), ""
     for row in rows:
         heading = row if row.startswith("#") else heading
@@ -284,8 +278,7 @@ class FinishedConversation:
 
 @dataclass
 class Memory:
-    """Records of one project in a store: the lessons of its conversations, and the lines that a person approved. The
-    project is identified by its folder."""
+    """Lessons of the conversations of one project (a folder), and the lines that a person approved, in a store."""
 
     store: Store
     folder: str
@@ -352,8 +345,7 @@ class Memory:
         return Review.of(self.store.get_state(f"lessons-review:{self._project}") or {})
 
     def keep_review(self, review: Review) -> None:
-        """Store a model's `review`. It is deleted together with any of the conversations, as it may contain their
-        words."""
+        """Store a model's `review`. It may contain words of any conversation, and is deleted together with it."""
         self.review = review
         if self.writes:
             kept = {**review.state, "histories": sorted(self.conversations)}
@@ -368,7 +360,6 @@ class Memory:
         return [*(line for _, line in review.reviewed_lines(every)), *unseen]
 
     def approve(self, lines: Mapping[str, str], ended: Collection[str] = ()) -> None:
-        """Store the digests of `lines` that a person approved, by the line's key. Forget approved lines with a digest
-        in `ended`; they may be proposed again."""
+        """Store the digests of approved `lines`, by key. Forget those in `ended`, which may be proposed again."""
         kept = {key: digest for key, digest in self.approved.items() if digest not in ended}
         self.store.set_state(f"learned:{self._project}", {**kept, **lines})

@@ -60,8 +60,7 @@ class Lesson:
     turn: str
     """Id (``t12``) of the turn that contains `words`."""
     subject: str
-    """Key of what the lesson is about. Lessons with the same key are the same error, or decisions on the same
-    matter."""
+    """Key of what the lesson is about. With the same key it is the same error, or a decision on the same matter."""
     mended: str = ""
     """Id of the turn in which the error was solved; empty if it was not, or if the lesson is no error."""
     lasting: bool = True
@@ -88,8 +87,7 @@ def beginnings(text: str) -> tuple[str, str]:
 
 
 def claim_with_words(kind: Kind, claim: str, words: str) -> str:
-    """Return the text of a lesson: the `claim`, then the literal `words` that prove it, in quotes (an error as
-    code)."""
+    """Return the text of a lesson: the `claim`, then in quotes (or as code) the literal `words` that prove it."""
     return f"{claim}: `{words.replace('`', '')}`" if kind == "error" else f"{claim}: “{words}”"
 
 
@@ -99,8 +97,7 @@ def long_words(text: str) -> list[str]:
 
 
 def stems(text: str) -> set[str]:
-    """Return the first six letters of each long, uncommon word of `text`, to compare texts whatever the words' endings
-    are."""
+    """Return the first six letters of each long, uncommon word of `text`, to compare words with different endings."""
     return {word[:_STEM_CHARACTERS].casefold() for word in long_words(text)} - _COMMON
 
 

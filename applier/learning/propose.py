@@ -37,8 +37,7 @@ FAILURE_DAYS, ENVIRONMENT_DAYS = 90, 30
 MOST_SOURCES = 3
 """Largest number of conversations that a line names as its sources, the newest ones."""
 FEWEST = 2
-"""Number of conversations that must show an error, or a wish that does not call itself lasting, before it is
-proposed."""
+"""Number of conversations that must show an error, or a wish that does not call itself lasting."""
 ALIKE = 0.8
 """Share of common words from which two wishes count as wishes on the same matter, which may contradict each other."""
 REPLACES, CONTRADICTS = "replaces", "CONTRADICTS"
@@ -82,8 +81,7 @@ class Heard:
     day: str
     """Day on which the conversation ended; empty if unknown."""
     place: str = ""
-    """Digest of the conversation up to the lesson's turn. Conversations that continue from there have the same
-    digest."""
+    """Digest of the conversation up to the lesson's turn, which conversations that continue from there share."""
     time: float = 0.0
     """End of the conversation in seconds since the epoch, to order conversations of one day."""
 
@@ -126,9 +124,8 @@ def _dated(source: str, day: str) -> str:
 
 
 def proposed_lines(heard: Sequence[Heard], today: date) -> list[ProposedLine]:
-    """Return lines to propose to a person for the file of lessons: at most one for all lessons in `heard` with the same
-    subject, if these are lasting or repeated. Lines are sorted by kind, and within a kind newest first. Errors that are
-    too old are left out."""
+    """Return lines to propose for the file of lessons: at most one for all lessons in `heard` with the same subject, if
+    they are lasting or repeated, and no error too old. Lines are sorted by kind, and within a kind newest first."""
     by_subject: dict[tuple[str, str], list[Heard]] = defaultdict(list)
     for lesson in sorted(_without_repeats(heard), key=_age, reverse=True):
         by_subject[lesson.lesson.kind, lesson.lesson.subject].append(lesson)
@@ -153,9 +150,8 @@ def _without_repeats(heard: Sequence[Heard]) -> Iterable[Heard]:
 
 
 def _is_worth_a_line(kind: str, same: Sequence[Heard]) -> bool:
-    """Return True if the lessons `same`, all on one matter, are worth a line. One of them must be lasting, or two
-    conversations must show them. An error must also be solved. Other lessons must not be repeated in lists of rules
-    alone, which may be a form."""
+    """Return True if the lessons `same`, all on one matter, are worth a line: one is lasting, or two conversations show
+    them. An error must also be solved; others must not be repeated in lists of rules alone, which may be a form."""
     is_repeated = len({heard.conversation for heard in same}) >= FEWEST
     is_lasting = is_repeated or any(heard.lesson.lasting for heard in same)
     if kind == "error":
@@ -209,8 +205,7 @@ def _are_opposed(one: ProposedLine, other: ProposedLine) -> bool:
 
 
 def is_over(line: str, today: date) -> bool:
-    """Return True if a learned `line` on an error has expired: it has no day, or the error has not come back for
-    long."""
+    """Return True if a learned `line` on an error has expired: it has no day, or an old one."""
     match = _DAY.search(line)
     days = ENVIRONMENT_DAYS if _ENVIRONMENT.search(line) else FAILURE_DAYS
     return match is None or date.fromisoformat(match[1]) + timedelta(days=days) < today

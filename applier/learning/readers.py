@@ -126,9 +126,8 @@ def _valid_lesson(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
 
 
 def _is_shown_solved(written: WrittenLesson, turn: TurnEvidence, evidence: Evidence) -> bool:
-    """Return True if the conversation shows that the error, which a model calls solved, was solved. The check that
-    failed in `turn` must succeed in the turn ``written.mended``, and by then the user or the agent must have written
-    the cause ``written.why``."""
+    """Return True if the conversation shows that the error, which a model calls solved, was: the check that failed in
+    `turn` succeeds in ``written.mended``, and by then the user or the agent has written the cause ``written.why``."""
     mended, why = evidence.turns.get(written.mended), written.why
     if mended is None or not why.strip() or mended.failed_calls or not by_rules.passes_again(turn, mended):
         return False
@@ -138,9 +137,8 @@ def _is_shown_solved(written: WrittenLesson, turn: TurnEvidence, evidence: Evide
 
 @contextmanager
 def open_model(planner: Any, model: str | None, prompts: Path | None) -> Iterator[LessonsModel | None]:
-    """Yield the model for `planner` and `model`, or None if rules read alone; if they are missing, those of the
-    settings count. A model reads the prompts in the folder `prompts`, or the packaged ones. Its connection is open
-    during the block."""
+    """Yield the model for `planner` and `model`, by default those of the settings; None if rules read alone. It reads
+    the prompts in the folder `prompts`, or the packaged ones. Its connection is open during the block."""
     settings = load_settings()
     planner, model = planner or settings.planner, model or settings.planner_model or None
     if not asks_model(planner, model):

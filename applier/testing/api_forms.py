@@ -133,8 +133,7 @@ class Request:
                     yield at, index, block
 
     def merged(self) -> list[tuple[int, str, list[Block]]]:
-        """Return first index, role and blocks of each message as the API joins them: neighbours of one role become one
-        message."""
+        """Return first index, role and blocks of each message as the API joins them, neighbours of one role to one."""
         merged: list[tuple[int, str, list[Block]]] = []
         for at, message in enumerate(self.messages):
             if merged and merged[-1][1] == message["role"]:
@@ -162,8 +161,7 @@ class Request:
         return dict(zip(places, self.digests[-len(places) - 1 :], strict=False))
 
     def shape_problem(self) -> str:
-        """Return the error text for a body of the wrong shape; empty if messages, system, tools and settings are
-        right."""
+        """Return the error text for a wrong shape of messages, system, tools or settings; empty if all are right."""
         messages = self.body.get("messages")
         if not isinstance(messages, list):
             return "messages: Field required" if messages is None else "messages: Input should be a valid list"
@@ -183,8 +181,7 @@ class Request:
 
 
 def _content_problem(content: object, *, typed: bool = True) -> str:
-    """Return the place and problem of a wrong block in `content`; empty if all are right. `typed`: blocks need a
-    ``type``."""
+    """Return place and problem of a wrong block in `content`, if any. `typed`: blocks need a ``type``."""
     if isinstance(content, str):
         return ""
     if not isinstance(content, list):
@@ -236,8 +233,7 @@ def image_pixels(block: Block) -> tuple[int, int] | None:
 
 
 def pdf_pages(block: Block) -> int:
-    """Return the number of pages of a ``document`` block, which the API limits; pages in compressed objects do not
-    count."""
+    """Return the pages of a ``document`` block, which the API limits, except those in compressed objects."""
     return len(_PDF_PAGE.findall(_data(block)))
 
 

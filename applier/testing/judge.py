@@ -140,8 +140,7 @@ def _latest_thinking_is_whole(request: Request, issued: Mapping[str, list[list[s
 
 
 def thinking_has_its_place(request: Request) -> Iterator[str]:
-    """Check that thinking is in assistant messages, never alone in one or at the end of the last message, and first if
-    it is manual."""
+    """Check that thinking is in assistant messages, neither alone nor last of all, and first if it is manual."""
     merged = request.merged()
     for at, role, blocks in merged:
         kinds = [block["type"] in THINKING_TYPES for block in blocks]
@@ -169,9 +168,8 @@ def signatures_match_their_text(request: Request) -> Iterator[str]:
 
 
 def manual_thinking_leads_the_last_calls(request: Request) -> Iterator[str]:
-    """Check that, with manual thinking, the last assistant turn with calls begins with thinking. The API reads a run of
-    calls and results as one assistant turn. Thinking before its first call is enough, as the model thinks between calls
-    only if asked to."""
+    """Check that, with manual thinking, the last assistant turn with calls (a run of calls and results) begins with
+    thinking. Before its first call is enough, as the model thinks between calls only if asked to."""
     last, content = _last_answer(request)
     calls = any(block["type"] == "tool_use" for block in content)
     if request.thinking != "manual" or request.version >= ADAPTIVE_THINKING or not calls:
@@ -209,8 +207,7 @@ def thinking_is_bound_to_its_conversation(request: Request) -> Iterator[str]:
 
 
 def without_unbound_thinking(request: Request) -> Request:
-    """Return `request` as the model sees it: if the request asks for that, without thinking that was written in another
-    conversation."""
+    """Return `request` as the model sees it: if it asks for that, without thinking of another conversation."""
     unbound = sorted(_unbound(request), reverse=True) if request.drops_unbound_thinking else ()
     if not unbound:
         return request

@@ -162,8 +162,7 @@ def texts_are_not_blank(request: Request) -> Iterator[str]:
 
 
 def marks_are_few_and_well_placed(request: Request) -> Iterator[str]:
-    """Check that there are at most four cache marks, none of them on thinking or empty text. Marks of one hour must
-    come before those of five minutes."""
+    """Check that at most four cache marks are set, none on thinking or empty text, those of one hour first."""
     for at, message in enumerate(request.messages):
         if _MARK in message:
             yield f"messages.{at}.{_MARK}: Extra inputs are not permitted"
@@ -264,8 +263,7 @@ def list_begins_with_the_user(request: Request) -> Iterator[str]:
 
 
 def _all_blocks(request: Request) -> Iterator[tuple[str, Block]]:
-    """Yield everything that may have a cache mark, with its place for error texts, in the API's order. The content of a
-    result comes before the result."""
+    """Yield all that may have a cache mark, with its place, in order: a result's content before the result."""
     yield from ((f"tools.{at}", tool) for at, tool in enumerate(request.tools))
     yield from ((f"system.{at}", block) for at, block in enumerate(request.system))
     for at, index, block in request.blocks():
@@ -419,5 +417,4 @@ RULES = (
     (8, inputs_are_objects),
     (9, server_results_follow_their_calls),
 )
-"""Rules with their numbers, in the order of the refusals. Rule 4 is missing, as the API itself repairs what breaks
-it."""
+"""Rules with their numbers, in the order of the refusals; not rule 4, as the API repairs what breaks it."""

@@ -20,8 +20,7 @@ from applier.testing.prompt_cache import PromptCache, PromptUsage, request_token
 _THOUGHT = "Request {number}: let me think about what is asked, what is known, and what to do next."
 """Text of the thinking with which the test server's answers begin."""
 Response = tuple[Block, Answer | Failure]
-"""Body of the server's answer to a request, and the reply from which it was made: that decides status, headers and
-faults."""
+"""Body of the server's answer, and the reply that it was made from, with status, headers and faults."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +127,7 @@ class MessagesServer:
         return {"input_tokens": request_tokens(request)}, Answer()
 
     def reply(self, request: Request) -> Response:
-        """Answer `request` as the real API would: refuse a broken rule, else send the script's next reply and bill it.
-        Request and answer are recorded."""
+        """Answer as the real API would: refuse a broken rule, else send the script's next reply; bill and record it."""
         with self._lock:
             violations = judge(request, self.window_tokens, self._issued)
             reply = self._next(request, violations)
@@ -188,8 +186,7 @@ class MessagesServer:
     def _message(
         self, request: Request, content: list[Block], stop_reason: str, usage: PromptUsage, answer: Answer
     ) -> Block:
-        """Return an answer as a message in the API's form. If the script's `answer` has a ``usage``, it replaces the
-        counted input of `usage`."""
+        """Return an answer as a message in the API's form, with the ``usage`` of the script's `answer`, if any."""
         billed = replace(PromptUsage(), output_tokens=usage.output_tokens) if answer.usage else usage
         return {
             "id": f"msg_{len(self.exchanges):06}",
@@ -205,8 +202,7 @@ class MessagesServer:
 
 
 def _is_time_to_think(request: Request) -> bool:
-    """Return True if the answer should begin with thinking. Manual thinking is only at the start of a turn, unless the
-    request allows it between calls."""
+    """Return True if the answer should begin with thinking: manual thinking usually only at a turn's start."""
     if request.thinking != "manual" or "interleaved-thinking-2025-05-14" in request.betas:
         return request.thinking != "off"
     return has_no_result(request.messages[-1])
@@ -278,8 +274,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, message, reply.headers, 0.5 if reply.fault else 1)  # a fault cuts the message in half
 
     def _stream(self, lines: list[str], answer: Answer) -> None:
-        """Send the events `lines`; half way call `Answer.hold`, then continue with the fault that the script asks
-        for."""
+        """Send the events `lines`, with the fault that the script asks for; half way call `Answer.hold`."""
         self._head(200, "text/event-stream; charset=utf-8", (("connection", "close"), *answer.headers))
         self.close_connection = True
         middle = len(lines) // 2

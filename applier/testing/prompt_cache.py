@@ -115,8 +115,7 @@ def _keys(request: Request) -> Iterator[_Key]:
 
 
 def _marks(request: Request) -> dict[int, str]:
-    """Return the lifetime (``5m`` or ``1h``) of each cache mark, by the index of its part. A mark of the whole request
-    counts at the last part."""
+    """Return the lifetime of each cache mark by the index of its part; that of the whole request is at the last."""
     marks = [_mark(block) for _, block in request.parts()]
     marks[-1:] = [mark or request.body.get("cache_control") for mark in marks[-1:]]
     return {at: "1h" if mark.get("ttl") == "1h" else "5m" for at, mark in enumerate(marks) if mark}

@@ -79,8 +79,7 @@ class PageServer(AppServer):
 
     @property
     def link(self) -> str:
-        """Link that opens the page once. Its token is in the part after ``#``, which no log and no other site
-        receives."""
+        """Link that opens the page once. Its token is in the part after ``#``, which no log and no site receives."""
         return f"http://{HOST}:{self.port}/#{self._token}"
 
     async def _open(self, request: Request) -> Response:
@@ -100,8 +99,7 @@ class PageServer(AppServer):
         return _answer({})
 
     async def _guard(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
-        """Refuse a request that `_problem` objects to, pass on any other, and add the security headers to the
-        answer."""
+        """Refuse a request that `_problem` objects to, else pass it on; add the security headers to the answer."""
         problem = self._problem(request)
         answer = _refusal(*problem) if problem else await call_next(request)
         answer.headers.update(_HEADERS)
@@ -163,8 +161,7 @@ def _content_routes(content: ReviewPage | Mapping[str, Any]) -> Iterator[Route]:
 
 
 def _data_endpoint(work: Callable[..., Mapping[str, Any] | None]) -> Endpoint:
-    """Return a handler for data: it answers a request with the result of `work` for the path's parameters. If the
-    result is None, it answers 404."""
+    """Return a handler that answers with the result of `work` for the path's parameters, and with 404 if it is None."""
 
     async def endpoint(request: Request) -> Response:
         value = await anyio.to_thread.run_sync(partial(work, **request.path_params))
@@ -197,8 +194,7 @@ def _refusal(status: int, problem: str) -> Response:
 
 
 def _answer(value: Mapping[str, Any]) -> Response:
-    """Return `value` as an answer in JSON, with NaN and infinity as strings, as browsers do not read them as
-    numbers."""
+    """Return `value` as an answer in JSON, with NaN and infinity as strings, as browsers read no such numbers."""
     text = json.dumps(value)
     text = json.dumps(json.loads(text, parse_constant=str)) if "NaN" in text or "Infinity" in text else text
     return Response(text, media_type="application/json")

@@ -88,8 +88,7 @@ class Endpoints:
         return PlainTextResponse(f"ok, but nothing is compacted: {problem}\n" if problem else "ok\n")
 
     async def ready(self, _request: Request) -> Response:
-        """Answer whether store and providers can be reached, with status 503 if not: ``{"ready": true, "store":
-        "ok"}``."""
+        """Answer ``{"ready": true, "store": "ok"}`` if store and providers can be reached, else with status 503."""
         async with self._check_lock:
             if time.monotonic() - self._checked_at >= _REPEAT_SECONDS:
                 self._parts, self._checked_at = await self._check_parts(), time.monotonic()
@@ -245,8 +244,7 @@ class _StreamedAnswer(StreamingResponse):
         await self._report()
 
     async def _report(self) -> None:
-        """Report the answer to the gateway for the session and the counts, unless it was reported already; also if the
-        client disconnects meanwhile."""
+        """Report the answer to the gateway for session and counts, once, also if the client disconnects meanwhile."""
         if self._is_read and self._proxied is not None:
             self._is_read = False
             is_stream = "event-stream" in self._upstream.headers.get("content-type", "")

@@ -58,9 +58,8 @@ class Token:
 
 
 def create_token(store: Store, name: str, now: float) -> str:
-    """Create a token by which the person `name` may use the proxy, and return it. It cannot be shown again later,
-    because only its digest is stored. `now`: seconds since the epoch. Raise SettingsError if the person has a token
-    already, or the name is not allowed."""
+    """Return a new token by which the person `name` may use the proxy. It cannot be shown again, as only its digest is
+    stored. `now`: seconds since the epoch. Raise SettingsError if they have one already, or the name is not allowed."""
     if not _NAME.fullmatch(name):
         raise SettingsError(f"{name[:80]!r}: a person's name has letters, digits, '.', '_' and '-', at most 64")
     if any(token.name == name and token.revoked is None for token in list_tokens(store)):
@@ -279,9 +278,8 @@ class Entrance:
     async def _as_person(
         self, people: People, scope: Scope, headers: Headers, raw: list[tuple[bytes, bytes]]
     ) -> list[tuple[bytes, bytes]]:
-        """Return the headers `raw` with the person's name in place of their token, and with the team's key for the
-        provider if the settings have one. Raise RefusedError if the token is not valid, the person's quota is spent, or
-        there is no key for the provider."""
+        """Return the headers `raw` with the person's name in place of their token, and the team's key for the provider
+        if there is one. Raise RefusedError for a wrong token, a spent quota, or if there is no key for the provider."""
         header, token = _token_of(headers)
         person = await anyio.to_thread.run_sync(people.person, token) if token else ""
         if not person:

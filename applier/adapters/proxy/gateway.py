@@ -94,9 +94,8 @@ class Gateway:
     def __init__(
         self, conversations: Conversations, metrics: Metrics, store: SessionStore, people: People | None = None
     ) -> None:
-        """Prepare requests by the sessions of `conversations`, and count in `metrics`. `store`: keeps the
-        records of compactions that were answered by a text. `people`: accounts that pay for their requests; None if
-        people need no access token."""
+        """Prepare requests by the sessions of `conversations`, and count in `metrics`. `store` keeps the records of
+        compactions that were answered by a text. `people` pay for their requests; None if people need no token."""
         self.conversations, self.metrics, self._store, self.people = conversations, metrics, store, people
         self._planned: deque[Planned] = deque(maxlen=_MOST_PLANNED)
         self.waits: deque[float] = deque(maxlen=_MOST_PLANNED)
@@ -207,9 +206,8 @@ class Gateway:
     def _reply(
         self, ask: CompactionAsk, proxied: ProxiedRequest, conversation: Conversation, body: dict[str, Any]
     ) -> Response | None:
-        """Compact the conversation for a client that asks for it in the way `ask`, and return the answer. Return None,
-        so that the provider answers, if nothing can be compacted, or if the provider compacted earlier: only the
-        provider can read its own compaction."""
+        """Compact the conversation for a client that asks for it in the way `ask`, and return the answer. Return None
+        if nothing can be compacted, or if the provider compacted earlier, as only it can read its own compaction."""
         session, messages = conversation.session, proxied.messages
         compaction = None if RESPONSES.read(body).has_foreign else session.compact(messages, at_limit=True)
         if compaction is None or (compaction.messages == messages and not compaction.is_repeated):
@@ -313,8 +311,7 @@ class Gateway:
 
     @contextmanager
     def _errors_logged(self, effect: str = _AS_IT_CAME) -> Iterator[None]:
-        """Suppress every error inside the block, because the proxy's failures must not fail the request, and log it
-        with its `effect`."""
+        """Log every error in the block, with its `effect`, and suppress it, as it must not fail the request."""
         try:
             yield
         except RefusedError:

@@ -76,8 +76,7 @@ class Metrics:
         return metric.labels(**labels) if labels else metric
 
     def value(self, name: str, **labels: str) -> float:
-        """Return the sum of the counter `name` over all people, or the sum of the times in the histogram `name`.
-        `labels`: only counts with these labels."""
+        """Return the sum over all people of the counter `name` with these `labels`, or of the histogram's times."""
         metric, end = (self._counters[name], "_total") if name in self._counters else (self._histograms[name], "_sum")
         samples = next(iter(metric.collect())).samples
         matching = (each for each in samples if each.name.endswith(end) and labels.items() <= each.labels.items())

@@ -268,9 +268,9 @@ class ResponsesPlanner:
 
 
 def _question_body(body: Mapping[str, Any], question: RelayedQuestion) -> dict[str, Any]:
-    """Return the body of a request with the planner's `question`, made from the `body` of the agent's: as the next
-    message of the conversation if ``question.via`` is ``fork`` (the provider has the conversation cached then), else
-    without the conversation."""
+    """Return the body of a request with the planner's `question`, made from the `body` of the agent's: if
+    ``question.via`` is ``fork``, as the next message of the conversation, which the provider has cached; else without
+    the latter."""
     message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": question.prompt}]}
     asking = {**body, "stream": True, "store": False}
     asking.pop("max_output_tokens", None)  # the agent's limit may be too small for a plan

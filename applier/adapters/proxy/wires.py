@@ -70,9 +70,8 @@ async def join(start: bytes, rest: AsyncIterator[bytes] | None = None) -> AsyncI
 
 
 def decode(raw: bytes, encoding: str) -> bytes | None:
-    """Return the body `raw` decompressed. Return None if its content `encoding` is neither ``zstd`` (which Codex sends)
-    nor ``identity``, or if it is damaged or too large. Decoding stops at the limit, because five kilobytes can expand
-    to gigabytes."""
+    """Return the body `raw` decompressed; None if its content `encoding` is neither ``zstd`` (which Codex sends) nor
+    ``identity``, or if it is damaged or too large. Decoding stops there: five kilobytes can expand to gigabytes."""
     if encoding.strip().lower() == "identity":
         return raw
     if encoding.strip().lower() != "zstd" or len(raw) > MAX_DECODED_BYTES:

@@ -140,8 +140,7 @@ def status_command(client: str, as_json: bool) -> int:
 
 
 def _run_client(client: str, folder: Path, commands: Sequence[str]) -> None:
-    """Run `commands` by which the client adds or removes the plugin. Failures are not reported here, but by
-    `_problems`."""
+    """Run `commands` by which the client adds or removes the plugin; failures are reported by `_problems`."""
     path = program_file(CLIENTS[client].command)
     for command in commands if path else ():
         _run([path, *(word.format(folder=folder) for word in command.split())])
@@ -302,8 +301,7 @@ def _settings_problems() -> Iterator[Problem]:
 
 
 def _client_program(client: str) -> tuple[str, str]:
-    """Return the path of the client's program on this machine, empty if it is not installed, and the version that it
-    prints."""
+    """Return path and printed version of the client's program on this machine; empty if it is not installed."""
     path = program_file(CLIENTS[client].command)
     process = _run([path, "--version"]) if path else None
     # Pi 0.74 prints its version on standard error

@@ -322,9 +322,9 @@ def _read_due(
     *,
     in_parallel: bool,
 ) -> None:
-    """Read the conversations `due`, store their lessons, and add costs and problems to `report`. Stop once the costs
-    exceed `cap` dollars, or after `MOST_FAILURES` failures in a row. `in_parallel`: True to read many conversations in
-    several processes, if no model is asked."""
+    """Read the conversations `due`, store their lessons, and add costs and problems to `report`. Stop once they cost
+    more than `cap` dollars, or `MOST_FAILURES` fail in a row. `in_parallel`: without a model, many are read in several
+    processes."""
     usage, failures, problems = Usage(), 0, report["problems"]
     are_many = in_parallel and model is None and len(due) >= MANY
     one_by_one = ((conversation, _lessons_or_error(conversation, model)) for conversation in due)

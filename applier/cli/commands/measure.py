@@ -215,8 +215,7 @@ def _uncompacted(run: Replay) -> Iterator[tuple[int, int]]:
 
 
 def _bill(run: Replay, model: str) -> tuple[float | None, float | None]:
-    """Return the dollars for the input of all calls of a replay with `model`, with compaction and without; None if the
-    prices are unknown."""
+    """Return the dollars for all prompts of a replay, with and without compaction; None if the prices are unknown."""
     sent = (cached_prompt(call.cached_tokens, call.sent_tokens - call.cached_tokens) for call in run.calls)
     without = (cached_prompt(cached, new) for cached, new in _uncompacted(run))
     return dollars(model, *sent), dollars(model, *without)

@@ -282,8 +282,7 @@ def verify(store: Store, as_json: bool) -> int:
 
 
 def _line_range(text: str) -> tuple[int, int]:
-    """Return the first and last line number in ``3-9``, ``3`` or ``3-`` (to the end), as the option ``--lines`` takes
-    them."""
+    """Return the first and last line number in ``3-9``, ``3`` or ``3-`` (to the end), a value of ``--lines``."""
     first, dash, last = text.partition("-")
     with suppress(ValueError):
         end = int(last or (LAST_LINE if dash else first))
