@@ -33,7 +33,6 @@ Kind = Literal["demand", "failure", "decision", "name"]
 """Kind of something that the agent may need, whose loss a receipt reports."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """Kinds of things that the agent may need, the most important first."""
-PLURALS: Mapping[Kind, str] = {"demand": "demands", "failure": "failures", "decision": "decisions", "name": "names"}
 MOST_LINES: Mapping[Kind, int] = {"demand": 3, "failure": 2, "decision": 2, "name": 1}
 """Largest number of lines in a receipt for each kind of lost item, so that a receipt has at most fifteen."""
 LINE_CHARACTERS, TRIED_CHARACTERS = 116, 44
@@ -220,7 +219,7 @@ def _item_lines(report: _ItemReport, start: str) -> Iterator[str]:
     """Yield a line with the number of visible items of each kind, and lines on the lost items. `start`: beginning of
     the heading above the latter: ``Out of`` (the agent's sight)."""
     totals, lost = (Counter(item.kind for item in items) for items in (report.items, report.lost))
-    parts = [f"{totals[kind] - lost[kind]} of {totals[kind]} {PLURALS[kind]}" for kind in KINDS if totals[kind]]
+    parts = [f"{totals[kind] - lost[kind]} of {totals[kind]} {kind}s" for kind in KINDS if totals[kind]]
     if parts:
         yield f"Still in sight: {', '.join(parts)}{' used again' if totals['name'] else ''}"
     if report.lost:
@@ -233,7 +232,7 @@ def _item_lines(report: _ItemReport, start: str) -> Iterator[str]:
         texts = [f"{kind} ({item.turn_id}) {redact(item.text, report.secrets)}" for item in items[: MOST_LINES[kind]]]
         yield from (f"  {shortened(text, LINE_CHARACTERS)}" for text in texts)
         if len(items) > MOST_LINES[kind]:
-            yield f"  and {len(items) - MOST_LINES[kind]} {PLURALS[kind]} more"
+            yield f"  and {len(items) - MOST_LINES[kind]} {kind}s more"
 
 
 def _joined(names: Sequence[str]) -> str:

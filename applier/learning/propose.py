@@ -328,6 +328,5 @@ def _keys(candidates: Iterable[Candidate]) -> Iterator[str]:
 def _is_supported(text: str, lines: Sequence[str]) -> bool:
     """Return True if `text` contains only names from `lines`, no hidden characters, and is short enough."""
     source = NameIndex(lines)
-    return (
-        len(text) <= MOST_CHARACTERS and is_plain(text) and not all(invented(form, source) for form in beginnings(text))
-    )
+    has_known_names = not all(invented(form, source) for form in beginnings(text))
+    return len(text) <= MOST_CHARACTERS and is_plain(text) and has_known_names

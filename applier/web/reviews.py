@@ -175,10 +175,8 @@ class ReviewPage:
             turn = self._analysis.evidence.turns.get(turn_id)
             if turn is None:
                 raise SettingsError(f"{turn_id[:20]!r} is not a turn of this plan")
-            numbers = (
-                None if revised.lines is None else (number for number in revised.lines if 0 < number <= len(turn.lines))
-            )
-            excerpts = None if numbers is None else ranges_of(numbers)
+            lines, count = revised.lines, len(turn.lines)
+            excerpts = None if lines is None else ranges_of(number for number in lines if 0 < number <= count)
             yield Edit(turn.turn.number, turn.turn.number, revised.strategy, excerpts)
 
     def _words(self) -> Iterator[dict[str, Any]]:

@@ -153,9 +153,8 @@ class Conversations:
         with self._lock:
             # another proxy may have answered last: first look for a session whose newest answer is in this request
             continued = (key for key in reversed(ids.values()) if received.intersection(marks.get(key, ())))
-            key = (
-                next(continued, None) or self._find(scope, answers, marks) or self._new_key(ids, answers, digest, marks)
-            )
+            known = next(continued, None) or self._find(scope, answers, marks)
+            key = known or self._new_key(ids, answers, digest, marks)
             conversation = self._by_id.pop(key, None)
             if conversation is None:
                 its_digest = next(whole for whole, session_id in ids.items() if session_id == key)

@@ -307,9 +307,8 @@ class Entrance:
         key = destination_of(self.settings.upstreams, scope["path"], headers).key
         path = scope["raw_path"].decode("latin-1")
         if key is not None and not may_use_team_key(self.settings.upstreams, scope["method"], path):
-            cure = (
-                "the team's key goes out on the paths that agents need; upstreams.paths in the proxy's file adds others"
-            )
+            problem = "the team's key goes out on the paths that agents need"
+            cure = f"{problem}; upstreams.paths in the proxy's file adds others"
             raise RefusedError(403, "permission_error", f"{scope['path'][:_LOGGED_CHARACTERS]}: {cure}")
         return key
 
@@ -331,9 +330,7 @@ def _token_of(headers: Mapping[str, str]) -> tuple[str, str]:
 def _log(scope: Scope, status: int, seconds: float) -> None:
     """Log one line about a request: person, method, path, status, duration. The path's query is left out as private."""
     path = scope["raw_path"].partition(b"?")[0].decode("latin-1")[:_LOGGED_CHARACTERS]
-    level = (
-        logging.DEBUG if path in _OPEN_PATHS and status < 400 else logging.WARNING if status >= 400 else logging.INFO
-    )
+    level = logging.WARNING if status >= 400 else logging.DEBUG if path in _OPEN_PATHS else logging.INFO
     _logger.log(level, "%s %s %s %d %.3fs", PERSON.get() or "-", scope["method"], ascii(path)[1:-1], status, seconds)
 
 
