@@ -144,8 +144,7 @@ class Conversations:
         answers = list(_answers(messages)) or ([(digest, "")] if digest else [])
         if not answers:
             return None
-        scope, model = self.scope(body, headers), str(body.get("model") or "")
-        prefix = self._id_prefix(headers)
+        (scope, prefix), model = self._scope_and_prefix(body, headers), str(body.get("model") or "")
         digests = filter(None, [*(whole for whole, _ in answers), digest])
         ids = {whole: f"{prefix}{short_digest(scope + whole)}" for whole in digests}
         marks = self._marks(list(ids.values()))
@@ -216,13 +215,6 @@ class Conversations:
         self.closing(conversation)
         conversation.session.close()
 
-    def _name(self, headers: Mapping[str, str]) -> str:
-        """Return the client's name for its conversations; empty if it sends none, or one that it may not use."""
-        name = headers.get(NAME_HEADER, "")
-        if self._own_client.secret and hmac.compare_digest(name.encode(), self._own_client.secret.encode()):
-            return self._own_client.name
-        return name if _NAME.fullmatch(name) and name != self._own_client.name else ""
-
     def scope(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> str:
         """Return a text that separates clients, so that none gets another's conversation even if messages are equal:
         a digest of the credentials, the client's name for its conversations, and the user or session id in `body`.
@@ -231,19 +223,18 @@ class Conversations:
         replaces the credentials, since a token may be renewed. For the client that this proxy was started for it is the
         name alone, because its credentials change. Only digests of the credentials and of the scope are stored.
         """
-        name = self._name(headers)
-        if name and name == self._own_client.name:
-            return name
-        user = field_of(body.get("metadata"), "user_id")
-        return f"{_owner(headers)}/{name}/{user or body.get('user') or ''}"
+        return self._scope_and_prefix(body, headers)[0]
 
-    def _id_prefix(self, headers: Mapping[str, str]) -> str:
-        """Return the beginning of the session ids of a client: ``NAME.`` for the client that this proxy was started
-        for, ``NAME.OWNER.`` for another client with a name, ``proxy-`` for one without a name."""
-        name = self._name(headers)
-        if name and name != self._own_client.name:
-            return f"{name}.{_owner(headers)}."
-        return f"{name}." if name else "proxy-"
+    def _scope_and_prefix(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> tuple[str, str]:
+        """Return the scope, and the beginning of the client's session ids: ``NAME.`` for the client that this proxy was
+        started for, ``NAME.OWNER.`` for another with a name, ``proxy-`` for one without, or with one not allowed."""
+        name, own, owner = headers.get(NAME_HEADER, ""), self._own_client, _owner(headers)
+        if own.secret and hmac.compare_digest(name.encode(), own.secret.encode()):
+            return own.name, f"{own.name}."
+        if name == own.name or not _NAME.fullmatch(name):
+            name = ""
+        user = field_of(body.get("metadata"), "user_id")
+        return f"{owner}/{name}/{user or body.get('user') or ''}", f"{name}.{owner}." if name else "proxy-"
 
     def _find(self, scope: str, answers: list[_AnswerDigests], elsewhere: Container[str] = ()) -> str | None:
         """Return the id of the open conversation with the newest of `answers` as its last answer; None if there is
