@@ -77,6 +77,10 @@ _QUOTE = lazy_pattern(
 )
 """Words in quotation marks of any language: ``"no more queues"``, ``„bitte nicht“``, ``'don't touch it'``; not the
 apostrophes of ``the agents' own and the users' words``."""
+_MARK = lazy_pattern(r"[\"“”„«»＂]")
+"""Quotation mark of the kind that no apostrophe looks like."""
+MOST_MARKS = 24
+"""Largest number of quotation marks in a statement in which quotations inside of quotations are looked for."""
 _CLAUSE_END = lazy_pattern(r"(?<=; )|(?<=[；。])")
 """End of a clause in any script."""
 _EDGES = " .!?\"'“”„«»‘‹›「」『』"
@@ -208,7 +212,8 @@ def _checked(written: PageStatement, evidence: Evidence, users_words: str) -> Ch
     part of the user's sentence is extended to the sentence, or marked as a part, once. If the result still has such a
     quotation, all its quotation marks are removed. `users_words`: all that the user wrote."""
     findings: list[Finding] = []
-    sound = _settled(replace(written, text=evidence.shown(written.text)), evidence, users_words, findings)
+    text = _with_plain_inner_marks(evidence.shown(written.text), users_words)
+    sound = _settled(replace(written, text=text), evidence, users_words, findings)
     with_whole_sentences = partial(_with_whole_sentences, users_words=users_words, evidence=evidence)
     for correct, repair in (
         (with_whole_sentences, "the rest of the sentence is quoted or marked"),
@@ -314,8 +319,21 @@ def _folded(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return `text` with plain apostrophes and dots, and single spaces."""
-    return " ".join(text.replace("’", "'").replace("…", "...").split())
+    """Return `text` with plain dots, single spaces, and apostrophes in place of all quotation marks."""
+    return " ".join(_MARK.sub("'", text.replace("’", "'").replace("…", "...")).split())
+
+
+def _with_plain_inner_marks(text: str, users_words: str) -> str:
+    """Return `text` with apostrophes in place of the quotation marks inside of a quotation of the user, so that it is
+    read as one: ``"set "Colour" to "red""`` becomes ``"set 'Colour' to 'red'"``."""
+    marks = [mark.start() for mark in _MARK.finditer(text)]
+    if 2 < len(marks) <= MOST_MARKS:
+        for first, last in ((first, last) for first in marks for last in marks[::-1] if last > first):
+            inner = text[first + 1 : last]
+            if _MARK.search(inner) and _folded(inner.strip(" .…")) in users_words:
+                text = text[: first + 1] + _MARK.sub("'", inner) + text[last:]
+                break
+    return text
 
 
 def _quoted(statement: PageStatement, users_words: str, evidence: Evidence) -> tuple[PageStatement, str]:

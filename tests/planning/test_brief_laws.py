@@ -198,6 +198,17 @@ def test_a_short_part_of_a_sentence_shows_where_it_is_cut(part, is_marked):
     assert [finding.code for finding in findings] == ["brief_quote"] * (f'"{written}"' not in checked)
 
 
+@given(st.sampled_from(QUOTATION_MARKS[:4]), st.sampled_from(("'{}'", *QUOTATION_MARKS[:4])), st.sampled_from(HEADINGS))
+def test_a_quotation_inside_of_the_users_words_is_part_of_them(marks, inner, heading):
+    words = 'Set "Farbe" to "dunkelrot wie Wein" and "Menge" to "5".'
+    evidence = analyze([{"role": "user", "content": words}, SESSION[1]]).evidence
+    written = re.sub('"([^"]+)"', lambda match: inner.format(match[1]), words)
+    checked, findings = check_brief(f"{heading}\n- {marks.format(written)} (t1)", evidence)
+    assert checked == f"{heading}\n- {marks.format(words.replace(chr(34), chr(39)))} (t1)"
+    assert not findings
+    assert check_brief(checked, evidence) == (checked, ())
+
+
 def test_words_in_a_script_without_blanks_are_quoted_only_if_the_user_wrote_them():
     checked, _ = check_brief('REQUEST\n- the user said "在中午之前删除客户记录表" (t1)', EVIDENCE)
     assert checked == "REQUEST\n- the user said 在中午之前删除客户记录表 (t1)"
