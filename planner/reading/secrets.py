@@ -10,10 +10,9 @@ was cut. Time is linear in the text.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from itertools import dropwhile, takewhile
+from itertools import dropwhile, groupby, takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from propcache.api import cached_property
@@ -215,11 +214,11 @@ _NAMED = (
         spares_code=True,
     ),
 )
-RULES = (*_FORMS, *_NAMED)
-RULES_BY_WORD = {
-    word: [at for at, rule in enumerate(RULES) if word in rule.words] for rule in RULES for word in rule.words
+_RULES = (*_FORMS, *_NAMED)
+_RULES_BY_WORD = {
+    word: [at for at, rule in enumerate(_RULES) if word in rule.words] for rule in _RULES for word in rule.words
 }
-"""Rules that may match a line, by each word that it contains; as indexes in `RULES`."""
+"""Rules that may match a line, by each word that it contains; as indexes in `_RULES`."""
 
 
 MARK = "[secret]"
@@ -272,8 +271,6 @@ _FAR_PIECE = lazy_pattern(r"(?=[^A-Z]*[A-Z])(?=[^a-z]*[a-z])(?=[^0-9]*[0-9]).{16
 """Beginning of the continuation of a private key that began in an earlier text: letters of both cases and digits; not
 ``text``, nor ``toolu_01…`` (base64 has no underscore)."""
 
-_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
-"""Table that changes only ASCII capitals to lower case, so that indexes in the text stay valid."""
 _PIECE_CHARACTERS = 8
 """Length of the shortest piece of a secret that is recognised in a text that was cut."""
 _MOST_KNOWN = 2**18
@@ -287,21 +284,13 @@ _BETWEEN_TEXTS = "\n\x00\n"
 _SEALED = ("data", "signature", "encrypted_content")
 """Fields of a content block in which `secrets_in` does not search: media, and data encrypted by the provider."""
 
-_Span = tuple[int, int]
-"""Place of a part of a text: the indexes of its start and its end."""
-
 
 class Secrets:
     """Secrets of a conversation. It recognises them even in pieces, in texts that were cut from the conversation."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         """Store the secrets `values` that are to be recognised."""
-        self._values = tuple(values)
-
-    @cached_property
-    def _wholes(self) -> frozenset[str]:
-        """Secrets without those that look like names in code."""
-        return frozenset(value for value in self._values if not CODE.fullmatch(value))
+        self._values = dict.fromkeys(values)
 
     @cached_property
     def _pieces(self) -> frozenset[str]:
@@ -318,32 +307,23 @@ class Secrets:
         """Return `text`, which may be a part of the conversation, with pieces of secrets replaced by ``[secret]``."""
         if not self._values:
             return text
-        parts, end = list[str](), 0
-        for start, stop in self._runs(text):
+        size, parts, end = _PIECE_CHARACTERS, list[str](), 0
+        starts = [at for at in range(len(text) - size + 1) if text[at : at + size] in self._pieces]
+        # neighbouring pieces, whose starts differ by 1, are one run of characters of a secret
+        for _, run in groupby(enumerate(starts), key=lambda numbered: numbered[1] - numbered[0]):
+            run_starts = [at for _, at in run]
+            start, stop = run_starts[0], run_starts[-1] + size
             if self._is_secret(text[start:stop]):
                 parts += text[end:start], MARK
                 end = stop
         return "".join([*parts, text[end:]])
 
-    def _runs(self, text: str) -> Iterator[_Span]:
-        """Yield the places in `text` where it has the same characters as a secret: neighbouring pieces as one."""
-        pieces, size = self._pieces, _PIECE_CHARACTERS
-        run_start = last_start = -1
-        for index in [index for index in range(len(text) - size + 1) if text[index : index + size] in pieces]:
-            if run_start < 0 or index > last_start + 1:
-                if run_start >= 0:
-                    yield run_start, last_start + size
-                run_start = index
-            last_start = index
-        if run_start >= 0:
-            yield run_start, last_start + size
-
     def _is_secret(self, run: str) -> bool:
         """Return True if `run`, which a secret contains, is to be replaced: it is a whole secret, or has a part that is
         long enough and no word or number, which other texts may contain, too."""
-        return run in self._wholes or any(
-            len(piece) >= _PIECE_CHARACTERS - 2 and not CODE.fullmatch(piece) for piece in _BETWEEN_PIECES.split(run)
-        )
+        pieces = (piece for piece in _BETWEEN_PIECES.split(run) if len(piece) >= _PIECE_CHARACTERS - 2)
+        whole = [run] if run in self._values else []
+        return not all(map(CODE.fullmatch, (*whole, *pieces)))
 
 
 NO_SECRETS = Secrets()
@@ -433,31 +413,22 @@ class _Redaction:
         return [*map(dict(zip(distinct, clean, strict=True)).__getitem__, texts)]
 
     def _clean(self, text: str) -> str:
-        """Return `text` with the secrets replaced that are within one line, and passwords of netrc files. In each line,
-        forms of vendors are replaced first, then random tokens, then values after a name."""
-        text = self._without_known_secrets(text)
-        low = text.lower()
-        if len(low) != len(text):  # a letter such as İ becomes two: indexes in `low` would be wrong in `text`
-            low = text.translate(_LOWER)
-        rules, runs = _rules_by_line(text, low), _lines_with_runs(text)
-        parts, end_of_last = list[str](), 0
-        for start, end in sorted(rules.keys() | runs):
-            line = text[start:end]
-            line_rules = [RULES[at] for at in sorted(rules.get((start, end), ()))]
-            line = self._by_rules(line, low[start:end], [rule for rule in line_rules if rule.is_form])
-            if (start, end) in runs:
-                line = _LONG.sub(self._token, HEX_FORM.sub(self._hidden, KEY_LINE.sub(self._hidden, line)))
-            line = self._by_rules(line, low[start:end], [rule for rule in line_rules if not rule.is_form])
-            parts += text[end_of_last:start], line
-            end_of_last = end
-        text = "".join([*parts, text[end_of_last:]])
+        """Return `text` with the secrets replaced that are within one line, and passwords of netrc files."""
+        text = "\n".join(map(self._clean_line, self._without_known_secrets(text).split("\n")))
         return NETRC.sub(self._named, text) if "login" in text and "password" in text else text
 
-    def _by_rules(self, line: str, low: str, rules: Iterable[SecretRule]) -> str:
-        """Return `line` with the secrets replaced that `rules` find; `low`: the same line in lower case."""
+    def _clean_line(self, line: str) -> str:
+        """Return `line` with its secrets replaced: first those in forms of vendors, then random tokens, then values
+        after a name."""
+        low = line.lower()
+        indices = {at for word, indices in _RULES_BY_WORD.items() if word in low for at in indices}
+        rules = [_RULES[at] for at in sorted(indices) if any(word in low for word in _RULES[at].also)]
         for rule in rules:
-            if any(word in low for word in rule.also):
-                line = rule.pattern.sub(self._named if rule.spares_code else self._hidden, line)
+            line = rule.pattern.sub(self._hidden, line) if rule.is_form else line
+        if _RUN.search(line):
+            line = _LONG.sub(self._token, HEX_FORM.sub(self._hidden, KEY_LINE.sub(self._hidden, line)))
+        for rule in rules:
+            line = line if rule.is_form else rule.pattern.sub(self._named if rule.spares_code else self._hidden, line)
         return line
 
     def _hidden(self, match: re.Match[str]) -> str:
@@ -515,36 +486,6 @@ class _Redaction:
                         parts[index] = before + (MARK if key else "") + after
         clean = ["".join(MARK if index % 2 else part for index, part in enumerate(parts)) for parts in parts_of_texts]
         return [_MARKS.sub(MARK, text) for text in clean]
-
-
-def _rules_by_line(text: str, low: str) -> dict[_Span, set[int]]:
-    """Return for each line of `text` the rules that may match it, as indexes in `RULES`; other lines need no search.
-    `low`: `text` in lower case."""
-    rules = defaultdict[_Span, set[int]](set)
-    for word, indices in RULES_BY_WORD.items():
-        at = low.find(word)
-        while at >= 0:
-            line = _line_at(text, at)
-            rules[line].update(indices)
-            at = low.find(word, line[1])
-    return rules
-
-
-def _lines_with_runs(text: str) -> set[_Span]:
-    """Return the places of the lines that may contain a token: those with a run of characters that is long enough."""
-    lines = set[_Span]()
-    run = _RUN.search(text)
-    while run:
-        line = _line_at(text, run.start())
-        lines.add(line)
-        run = _RUN.search(text, line[1])
-    return lines
-
-
-def _line_at(text: str, at: int) -> _Span:
-    """Return the place of the line in `text` that contains the index `at`."""
-    end = text.find("\n", at)
-    return text.rfind("\n", 0, at) + 1, end if end >= 0 else len(text)
 
 
 def _is_random(part: str) -> bool:
