@@ -14,8 +14,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from propcache.api import cached_property
 
 from planner.evidence import Evidence, TurnEvidence, gather_evidence
-from planner.evidence.calls import Call, read_call
-from planner.evidence.turns import Fields, registered_fields
+from planner.evidence.calls import Call
+from planner.evidence.turns import Field, read_call_by, registered_fields
 from planner.programming import PROGRAMMING
 from planner.reading.messages import History, Message, read_history
 from planner.reading.secrets import Secrets, secrets_in
@@ -152,10 +152,9 @@ def analyze_history(
 
 def call_alone(name: str, arguments: dict[str, Any]) -> Call:
     """Return a tool call that is read in the same way as one in a conversation, but without its result."""
-    reading = _fields().read_call(name, arguments, read_call(name, arguments))
-    return Call(name, arguments, 0, None, None, reading=reading)
+    return Call(name, arguments, 0, None, None, reading=read_call_by(_fields(), name, arguments))
 
 
-def _fields() -> Fields:
+def _fields() -> tuple[Field, ...]:
     """Return all known kinds of work: programming, and those that the user registered."""
-    return Fields((PROGRAMMING, *registered_fields()))
+    return PROGRAMMING, *registered_fields()

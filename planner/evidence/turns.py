@@ -17,6 +17,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
 from itertools import chain, groupby, repeat
 from operator import attrgetter
@@ -266,8 +267,8 @@ class Evidence:
     by_digest: Mapping[str, TurnEvidence] = field(default_factory=dict, repr=False)
     """Values that were read from each turn alone, without its relations to others, by the turn's digest. When the
     history has grown, its known turns are not read again."""
-    record_of: Callable[[Evidence], Iterable[RecordLine]] = field(default=lambda _: (), repr=False, compare=False)
-    """Function that returns statements on the state of the work, by all registered kinds of work (fields)."""
+    fields: Sequence[Field] = field(default=(), repr=False, compare=False)
+    """Kinds of work that know the tools of the conversation."""
     entries: dict[str, WrittenEntry] = field(default_factory=dict, repr=False, compare=False)
     """Cache of the text that was last written in place of each turn, by turn id. Evidence of the same conversation with
     more turns shares it."""
@@ -284,8 +285,8 @@ class Evidence:
 
     @cached_property
     def record(self) -> Sequence[RecordLine]:
-        """Statements on the state of the work, by all registered kinds of work, the newest first under each heading."""
-        return tuple(self.record_of(self))
+        """Statements on the state of the work by all `fields`, the newest first under each heading."""
+        return tuple(chain.from_iterable(work_field.record(self) for work_field in self.fields))
 
     @cached_property
     def names(self) -> NameIndex:
@@ -349,35 +350,6 @@ class Field:
         return ""
 
 
-class Fields(Field):
-    """Several kinds of work (fields) as one. Each may change what the one before it read."""
-
-    def __init__(self, fields: Iterable[Field]) -> None:
-        """Join `fields`, in this order."""
-        self._fields = tuple(fields)
-
-    def read_call(self, name: str, arguments: Mapping[str, Any], reading: CallReading) -> CallReading:
-        """Return what a call of the tool `name` does and with what, as changed by all fields, one after the other."""
-        for work_field in self._fields:
-            reading = work_field.read_call(name, arguments, reading)
-        return reading
-
-    def read_result(self, call: Call, result: Sequence[Statement], outcome: Outcome) -> Outcome:
-        """Return how `call` ended, as changed by all fields, one after the other."""
-        for work_field in self._fields:
-            outcome = work_field.read_result(call, result, outcome)
-        return outcome
-
-    def record(self, evidence: Evidence) -> Iterable[RecordLine]:
-        """Yield the statements of all fields on the state of the work."""
-        for work_field in self._fields:
-            yield from work_field.record(evidence)
-
-    def common_name(self, turns: Sequence[TurnEvidence]) -> str:
-        """Return the beginning that most objects' names share, by the first field that finds one."""
-        return next(filter(None, (work_field.common_name(turns) for work_field in self._fields)), "")
-
-
 _REGISTERED: list[Field] = []
 
 
@@ -391,27 +363,36 @@ def registered_fields() -> tuple[Field, ...]:
     return tuple(_REGISTERED)
 
 
+def read_call_by(fields: Iterable[Field], name: str, arguments: Mapping[str, Any]) -> CallReading:
+    """Return what a call of the tool `name` does and with what. Each field may change what the one before it read."""
+    reading = read_call(name, arguments)
+    for work_field in fields:
+        reading = work_field.read_call(name, arguments, reading)
+    return reading
+
+
 def gather_evidence(
     history: History,
     counter: TokenCounter,
     known: Evidence | None = None,
     uses: Mapping[str, ToolUse] = MappingProxyType({}),
-    field: Field | None = None,
+    fields: Sequence[Field] = (),
 ) -> Evidence:
     """Read all turns of `history`: calls, outcomes, names, failures, tokens. It is deterministic and asks no model.
 
     `known`: evidence of the same conversation when it was shorter, made with the same counter; its turns are not read
-    again. `uses`: the user's declarations of tools, by name. `field`: the kind of work that knows the tools; without
-    it, tools are read by general signs alone.
+    again. `uses`: the user's declarations of tools, by name. `fields`: the kinds of work that know the tools; without
+    any, tools are read by general signs alone.
     """
-    known, field = known or Evidence({}), field or Field()
+    known = known or Evidence({})
     read: list[TurnEvidence] = []
     for turn in history.turns:
         known_turn = known.by_digest.get(turn.digest)
         # since then the agent may have answered the turn, so that it is no longer live
-        read.append(_with(known_turn, turn=turn) if known_turn else _read_turn(history, turn, counter, uses, field))
-    root, by_digest = field.common_name(read), {turn.turn.digest: turn for turn in read}
-    return Evidence(_related(read), root, by_digest, field.record, known.entries)
+        read.append(_with(known_turn, turn=turn) if known_turn else _read_turn(history, turn, counter, uses, fields))
+    root = next(filter(None, (work_field.common_name(read) for work_field in fields)), "")
+    by_digest = {turn.turn.digest: turn for turn in read}
+    return Evidence(_related(read), root, by_digest, fields, known.entries)
 
 
 def _with(turn: TurnEvidence, /, **fields: Any) -> TurnEvidence:
@@ -420,13 +401,11 @@ def _with(turn: TurnEvidence, /, **fields: Any) -> TurnEvidence:
 
 
 def _read_turn(
-    history: History, turn: Turn, counter: TokenCounter, uses: Mapping[str, ToolUse], field: Field
+    history: History, turn: Turn, counter: TokenCounter, uses: Mapping[str, ToolUse], fields: Sequence[Field]
 ) -> TurnEvidence:
     # tokens are counted before the lines are made, as counting needs the memory of all texts once more
     tokens = counter.messages(history.messages_of(turn))
-    calls = calls_of(
-        history, turn, uses, lambda name, arguments: field.read_call(name, arguments, read_call(name, arguments))
-    )
+    calls = calls_of(history, turn, uses, partial(read_call_by, fields))
     results = {call.result_block: (call.name, call.is_error) for call in calls if call.result_block is not None}
     lines = attributed(turn_lines(history, turn), results)
     read = lines.to_read()
@@ -437,7 +416,10 @@ def _read_turn(
     outcomes: list[Outcome] = []
     for call in (*calls, *_unasked(lines, calls)):
         result = statements_by_block.get(call.result_block, ()) if call.result_block is not None else ()
-        outcomes.append(field.read_result(call, result, read_outcome(call, result)))
+        outcome = read_outcome(call, result)
+        for work_field in fields:
+            outcome = work_field.read_result(call, result, outcome)
+        outcomes.append(outcome)
     listed = list(listed_failures(all_statements))
     failures = chain.from_iterable(outcome.decisive for outcome in outcomes if not outcome.refused)
     line_tokens = array("I", bytes(4 * len(lines)))
@@ -450,10 +432,8 @@ def _read_turn(
         outcomes=tuple(outcomes[: len(calls)]),
         tokens=tokens,
         line_tokens=line_tokens,
-        failure_lines=_numbers(
-            [*[numbers_of(entry[:1]) for entry in listed], *[outcome.reasons for outcome in outcomes]]
-        ),
-        decisive_lines=_numbers([*map(numbers_of, listed), *[outcome.decisive for outcome in outcomes]]),
+        failure_lines=_numbers([*(numbers_of(entry[:1]) for entry in listed), *(one.reasons for one in outcomes)]),
+        decisive_lines=_numbers([*map(numbers_of, listed), *(one.decisive for one in outcomes)]),
         boilerplate_lines=boilerplate_of(read).difference(failures),
     )
 
@@ -473,17 +453,16 @@ def _unasked(lines: Lines, calls: Sequence[Call]) -> Iterator[Call]:
 
 def _related(turns: Sequence[TurnEvidence]) -> dict[str, TurnEvidence]:
     """Return the turns by id, each with the values that depend on other turns, such as which one repeats it."""
-    superseded, answers, noise = _superseded(turns), _answers(turns), _noise(turns)
-    related = {}
-    for previous, turn in zip([None, *turns], turns, strict=False):
-        turn_id = turn.turn.id
-        related[turn_id] = _with(
-            _without_noise(turn, noise) if noise else turn,
-            superseded_by=superseded.get(turn_id, ""),
-            answered_at=answers.get(turn_id, ""),
+    superseded, answers = _superseded(turns), _answers(turns)
+    return {
+        turn.turn.id: _with(
+            turn,
+            superseded_by=superseded.get(turn.turn.id, ""),
+            answered_at=answers.get(turn.turn.id, ""),
             choice=_choice(previous, turn),
         )
-    return related
+        for previous, turn in zip([None, *turns], turns, strict=False)
+    }
 
 
 def _superseded(turns: Sequence[TurnEvidence]) -> dict[str, str]:
@@ -525,39 +504,6 @@ def _contents(turn: TurnEvidence) -> list[bytes]:
 
 def _reads_whole(call: Call) -> bool:
     return bool(call.path) and call.kind == "read" and not call.part
-
-
-def _noise(turns: Sequence[TurnEvidence]) -> set[str]:
-    """Return the texts of lines that seem to explain a failure, but that a successful run prints, too, so that they
-    explain nothing (such as a warning)."""
-    decisive = {turn.lines.text(number).strip() for turn in turns for number in turn.decisive_lines}
-    ended_calls = (ended for turn in turns if decisive for ended in turn.ended_calls)
-    passed_texts = (call.text for _, call, outcome in ended_calls if call.kind == "run" and outcome.has_passed)
-    return {line.strip() for text in passed_texts for line in text.splitlines()} & decisive
-
-
-def _without_noise(turn: TurnEvidence, noise_texts: set[str]) -> TurnEvidence:
-    """Return `turn` without the lines with `noise_texts` among those that explain a failure. If a failure has another
-    reason, its line takes their place."""
-    noise_lines = {number for number in turn.failure_lines if turn.lines.text(number).strip() in noise_texts}
-    outcomes = tuple(_without_reasons(outcome, noise_lines) for outcome in turn.outcomes)
-    if outcomes == turn.outcomes:
-        return turn
-    decisive = [number for number in turn.decisive_lines if number not in noise_lines]
-    return replace(
-        turn, outcomes=outcomes, decisive_lines=_numbers([decisive, *[outcome.decisive for outcome in outcomes]])
-    )
-
-
-def _without_reasons(outcome: Outcome, noise: set[int]) -> Outcome:
-    """Return the outcome of a failed call without the line numbers `noise`, which explain nothing. It stays the same if
-    it has no other reasons, or if none of these lines is among its decisive ones."""
-    reasons = tuple(number for number in outcome.reasons if number not in noise)
-    if not reasons or noise.isdisjoint(outcome.decisive):
-        return outcome
-    decisive = tuple(number for number in outcome.decisive if number not in noise) or reasons[:1]
-    lines = tuple(number for number in outcome.lines if number not in noise) or decisive
-    return replace(outcome, reasons=reasons, decisive=decisive, lines=lines)
 
 
 def _answers(turns: Sequence[TurnEvidence]) -> dict[str, str]:

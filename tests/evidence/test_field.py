@@ -8,7 +8,7 @@ import pytest
 from planner.analysis import analyze
 from planner.evidence import gather_evidence
 from planner.evidence import turns as fields
-from planner.evidence.turns import Fields, call_head
+from planner.evidence.turns import call_head
 from planner.programming import PROGRAMMING
 from planner.reading.messages import read_history
 from planner.reading.tokens import TokenCounter
@@ -53,7 +53,7 @@ def test_general_evidence_knows_no_shell_and_no_kitchen():
 
 
 def test_a_field_reads_its_own_tools_and_leaves_others_alone():
-    evidence = gather_evidence(read_history(cooked()), COUNTER, field=Fields((PROGRAMMING, Kitchen())))
+    evidence = gather_evidence(read_history(cooked()), COUNTER, fields=(PROGRAMMING, Kitchen()))
     calls = [call for turn in evidence.turns.values() for call in turn.calls]
     assert [call.kind for call in calls] == ["run", "read", "run", "read", "run"]
     assert [turn_id for turn_id, turn in evidence.turns.items() if turn.failed] == ["t3", "t6"]
