@@ -231,7 +231,7 @@ class Reading:
     """Usable parts of a model's answer, and the mistakes in the other parts."""
 
     brief: tuple[str, ...]
-    """Lines of the brief (the page of memory) as the model wrote them."""
+    """Lines of the brief as the model wrote them."""
     asked: frozenset[int]
     """Numbers of the turns that the question showed."""
     turns: dict[str, TurnProposal] = field(default_factory=dict)
@@ -242,8 +242,8 @@ class Reading:
 
     @property
     def is_usable(self) -> bool:
-        """True if the answer has a brief (a page of memory), or if it judges a turn and at least half of its lines
-        about turns and facts are valid. Otherwise the whole answer counts as failed."""
+        """True if the answer has a brief, or if it judges a turn and at least half of its lines about turns and facts
+        are valid. Otherwise the whole answer counts as failed."""
         return bool(self.brief) or (bool(self.turns) and 2 * self.wrong_entries <= self.entries)
 
     def notes(self, scope: Scope, *, cut_off: bool = False) -> tuple[str, ...]:

@@ -119,7 +119,7 @@ class Asking(ABC):
 
 def ask_all(questions: Sequence[Asking], deadline: float) -> list[AskedOutcome]:
     """Ask `questions` in up to `MOST_PARALLEL` threads, and return their outcomes in order. A question without an
-    answer at `deadline` (a time of the monotonic clock) fails with a timeout; the others keep their answers."""
+    answer at `deadline` fails with a timeout; the others keep their answers."""
     outcomes: dict[int, AskedOutcome] = {}
     next_index, lock = count(), Lock()
 
@@ -152,8 +152,8 @@ class Mended(BaseModel):
 
 
 class PlannerConversation(Asking):
-    """Question in a conversation of its own: the model sees cards (excerpts of turns), not the agent's messages. It may
-    take several requests: repetitions after failures, and one more to correct statements with made-up names."""
+    """Question in a conversation of its own: the model sees cards, not the agent's messages. It may take several
+    requests: repetitions after failures, and one more to correct statements with made-up names."""
 
     def __init__(
         self,
@@ -165,9 +165,9 @@ class PlannerConversation(Asking):
         deadline: float,
         spare_tokens: float,
     ) -> None:
-        """Prepare to ask `question` at `endpoint` before `deadline`, a time of the monotonic clock. `notes`: pages of
-        memory that the model wrote for other parts of the conversation; `spare_tokens`: limit of the tokens that the
-        model reads in requests after the first."""
+        """Prepare to ask `question` at `endpoint` before `deadline`. `notes`: pages of memory that the model wrote for
+        other parts of the conversation; `spare_tokens`: limit of the tokens that the model reads in requests after the
+        first."""
         self.endpoint, self.prompts, self.deadline = endpoint, prompts, deadline
         self.system, self.prompt = question.system(prompts), question.text(prompts, notes)
         most = question.tokens(prompts, request.counter, notes) + spare_tokens
@@ -177,8 +177,8 @@ class PlannerConversation(Asking):
         answers."""
 
     def ask(self) -> AskedOutcome:
-        """Ask until an answer is usable, at least in part. Then ask once to correct the statements of its brief (the
-        page of memory) that contain made-up names."""
+        """Ask until an answer is usable, at least in part. Then ask once to correct the statements of its brief that
+        contain made-up names."""
         error = None
         try:
             answer = self.create(_usable_answer(self.scope), self.prompt, self.request.settings.max_output_tokens)

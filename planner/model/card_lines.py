@@ -27,17 +27,16 @@ SHORT_TOKENS = 100
 """Size in raw tokens up to which a text is shown whole: the replies of a game, most answers of tools, people's
 messages. With 30, the excerpts of a game session answered 12 of 16 test questions; with 60, 13; with 100, all."""
 RECENT_TURNS = 4
-"""Number of newest turns whose excerpts (cards) show the ends of long tool results. In recent turns also longer calls
-and results are shown whole: in the newest one up to five times `SHORT_TOKENS`, and less in each earlier turn."""
+"""Number of newest turns whose cards show the ends of long tool results. In recent turns also longer calls and results
+are shown whole: in the newest one up to five times `SHORT_TOKENS`, and less in each earlier turn."""
 SHARES = (0.7, 0.1, 0.2)
 """Shares of the token budget for the three queues of lines: short texts, ends and typed words; the agent's texts; the
 most relevant lines. A queue without further lines leaves its share to the others. With a first share of .5, the cards
 of a group chat answered 9 of 16 test questions; with .7 and .9, 15."""
 NUMBER_TOKENS = 2.5
-"""Raw tokens that a line of an excerpt (card) costs beyond its text: number, mark and line break (2.3 to 2.6 in six
-sessions)."""
+"""Raw tokens that a line of a card costs beyond its text: number, mark and line break (2.3 to 2.6 in six sessions)."""
 FOLD_TOKENS = 14
-"""Raw tokens of the one header that neighbouring turns without excerpts (cards) share."""
+"""Raw tokens of the one header that neighbouring turns without cards share."""
 REPEAT_TOKENS = 7
 """Raw tokens of the remark in the header of a turn's excerpt that another excerpt shows the same lines."""
 GAP_LINES = 2
@@ -45,7 +44,7 @@ GAP_LINES = 2
 SENTENCE_WIDTH = 48
 """Smallest width (a Chinese character counts as 3) of a line that counts as prose; it also has no marks of code."""
 REPEAT_CHARACTERS = 24
-"""Smallest length of a line that is left out because another turn's excerpt (card) shows the same text."""
+"""Smallest length of a line that is left out because another turn's card shows the same text."""
 
 _NUMBERED_ANYWHERE = re.compile(r"\A\s*(\d{1,9})([→:])")
 """Line number that a tool prints before a line of any output: `` 12→``, ``12: ``."""
@@ -57,10 +56,9 @@ _CODE_MARKS = frozenset("{};=|<>")
 LEAST_NUMBERED = 3
 """Smallest number of lines with consecutive numbers from which the numbers count as printed by the tool."""
 _KEYS = re.compile(r"\bdescription=.*|\b\w++=")
-"""Parts of a call's line that the header of an excerpt (card) leaves out: argument names (``path=``), descriptions."""
+"""Parts of a call's line that the header of a card leaves out: argument names (``path=``), descriptions."""
 _BETWEEN = re.compile(r"[;,]|\b\w+=")
-"""Text between the words of calls in the header of an excerpt (card): ``TaskUpdate taskId=5, status=done; Read
-a.py``."""
+"""Text between the words of calls in the header of a card: ``TaskUpdate taskId=5, status=done; Read a.py``."""
 
 
 class LineGroup(NamedTuple):
@@ -110,9 +108,9 @@ class CardLines(NamedTuple):
 def lines_of_cards(
     request: PlanRequest, turns: Sequence[TurnEvidence], header: Callable[[TurnEvidence], str], most_raw_tokens: float
 ) -> Mapping[str, CardLines]:
-    """Choose the lines that the cards (excerpts) of `turns` show, and return them by turn id; a turn without an id
-    there has no card of its own. The lines, the `header` of each card, and one header for each group of neighbouring
-    turns without cards take at most `most_raw_tokens` together."""
+    """Choose the lines that the cards of `turns` show, and return them by turn id; a turn without an id there has no
+    card of its own. The lines, the `header` of each card, and one header for each group of neighbouring turns without
+    cards take at most `most_raw_tokens` together."""
     cards = _Cards(request, turns, header, most_raw_tokens)
     for group in _in_order(request, turns):
         if not cards.add(group):
@@ -124,8 +122,8 @@ def lines_of_cards(
 def _repeats_by_source(
     request: PlanRequest, turns: Sequence[TurnEvidence], cards: _Cards
 ) -> Mapping[str, Mapping[str, int]]:
-    """Return by turn id which other cards (excerpts of turns) show the same result lines, and how many
-    (`CardLines.repeats`). Only turns for which `cards` has reserved the tokens of that remark are included."""
+    """Return by turn id which other cards show the same result lines, and how many (`CardLines.repeats`). Only turns
+    for which `cards` has reserved the tokens of that remark are included."""
     by_id = {turn.turn.id: turn for turn in turns}
     shown_in: dict[str, str] = {}
     for turn_id, numbers in cards.shown.items():
@@ -209,9 +207,9 @@ def is_sentence(text: str) -> bool:
 
 
 def _first_lines(turns: Sequence[TurnEvidence]) -> Iterator[LineGroup]:
-    """Yield the lines that nearly every card (excerpt) should show, in groups: short texts, the ends of long ones and
-    why something failed, from the first turn and then the newest turns; then all that people typed, short messages
-    first; then short texts that the agent wrote before its calls."""
+    """Yield the lines that nearly every card should show, in groups: short texts, the ends of long ones and why
+    something failed, from the first turn and then the newest turns; then all that people typed, short messages first;
+    then short texts that the agent wrote before its calls."""
     newest = [*turns[:1], *reversed(turns[1:])]
     for turn in newest:
         age = turns[-1].turn.number - turn.turn.number
@@ -250,7 +248,7 @@ def _short_or_ends(turn: TurnEvidence, text: BlockText, age: int) -> Sequence[in
 
 
 def _showable(turn: TurnEvidence, text: BlockText) -> list[int]:
-    """Return the numbers of the lines of `text` that have content, so that an excerpt (card) may show them."""
+    """Return the numbers of the lines of `text` that have content, so that a card may show them."""
     return [index + 1 for index in text.read if not _is_hidden(turn, index + 1)]
 
 
@@ -269,9 +267,9 @@ def _ends(turn: TurnEvidence, numbers: Sequence[int], most_tokens: float) -> Seq
 
 
 def _is_hidden(turn: TurnEvidence, number: int) -> bool:
-    """Return True if no card (excerpt of a turn) shows the line, as it has no content: encoded data, text that the host
-    program adds to every conversation, all but the end of a successful run's output, or a line without a word (``)``)
-    that the user did not type."""
+    """Return True if no card shows the line, as it has no content: encoded data, text that the host program adds to
+    every conversation, all but the end of a successful run's output, or a line without a word (``)``) that the user did
+    not type."""
     text = turn.lines.text(number)
     if number in turn.boilerplate_lines or number in turn.idle_lines or is_encoded(text):
         return True
@@ -280,14 +278,13 @@ def _is_hidden(turn: TurnEvidence, number: int) -> bool:
 
 
 class _Cards:
-    """Lines chosen so far for the cards (excerpts) of all turns. `add` holds the limits of raw tokens of all cards and
-    of one."""
+    """Lines chosen so far for the cards of all turns. `add` holds the limits of raw tokens of all cards and of one."""
 
     def __init__(
         self, request: PlanRequest, turns: Sequence[TurnEvidence], header: Callable[[TurnEvidence], str], limit: float
     ) -> None:
         self.shown: dict[str, set[int]] = {}
-        """Numbers of the shown lines, by the ids of the turns with their own card (excerpt)."""
+        """Numbers of the shown lines, by the ids of the turns with their own card."""
         self.with_remark: set[str] = set()
         """Ids of the turns for which a remark on repeated lines is counted in the size of their header."""
         self._request, self._header = request, header
@@ -305,9 +302,9 @@ class _Cards:
         self._user_texts: dict[str, set[str]] = defaultdict(set)
 
     def add(self, group: LineGroup) -> bool:
-        """Add the lines of `group` to the card (excerpt) of its turn, and the lines in short gaps between shown lines.
-        Return False, and add nothing, if all cards together would be too large. A group that makes only its own card
-        too large is skipped."""
+        """Add the lines of `group` to the card of its turn, and the lines in short gaps between shown lines. Return
+        False, and add nothing, if all cards together would be too large. A group that makes only its own card too large
+        is skipped."""
         turn, turn_id, candidates = group.turn, group.turn.turn.id, self._candidates(group)
         repeats = {n for n, text in candidates.items() if self._is_repeat(turn, turn.lines[n - 1], text)}
         texts = {number: text for number, text in candidates.items() if number not in repeats}
@@ -335,7 +332,7 @@ class _Cards:
         return {n: card_line(self._request, turn, turn.lines[n - 1]) for n in numbers if not _is_hidden(turn, n)}
 
     def _show(self, turn: TurnEvidence, texts: Mapping[int, str]) -> None:
-        """Record that the card (excerpt) of `turn` shows lines with these `texts`, by line number."""
+        """Record that the card of `turn` shows lines with these `texts`, by line number."""
         self.shown.setdefault(turn.turn.id, set()).update(texts)
         for number, text in texts.items():
             plain, line = _unmarked(text), turn.lines[number - 1]
@@ -345,8 +342,8 @@ class _Cards:
                 self._user_texts[turn.turn.id].add(plain)
 
     def _card_tokens(self, turn: TurnEvidence) -> float:
-        """Return the raw tokens that all cards (excerpts of turns) grow by if `turn` gets a card without lines: its
-        header, and one shared header more or fewer, as the groups of its neighbours change."""
+        """Return the raw tokens that all cards grow by if `turn` gets a card without lines: its header, and one shared
+        header more or fewer, as the groups of its neighbours change."""
         place = self._places[turn.turn.id]  # a card splits its turn's group, or ends it if the turn was alone
         more_runs = self._without_card[place - 1] + self._without_card[place + 1] - 1
         return self._request.counter.raw(self._header(turn)) + 1 + more_runs * FOLD_TOKENS
@@ -384,8 +381,8 @@ def _between(turn: TurnEvidence, new: Set[int], shown: Set[int]) -> Iterator[int
 
 
 def is_in_header(text: str, header: str) -> bool:
-    """Return True if the `header` of an excerpt (card) contains all words of `text`, the line of a call that then need
-    not be shown."""
+    """Return True if the `header` of a card contains all words of `text`, the line of a call that then need not be
+    shown."""
     return not _words(_KEYS.sub(" ", text)) - _words(header)
 
 

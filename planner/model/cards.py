@@ -24,8 +24,8 @@ from planner.reading.lines import Line
 from planner.reading.tokens import TokenCounter
 
 HEADER_CALLS_CHARACTERS, NEIGHBOUR_CALLS_CHARACTERS = 160, 100
-"""Largest lengths of the text that lists a turn's tool calls: in the header of its excerpt (card), and in the one line
-that shows a neighbouring turn."""
+"""Largest lengths of the text that lists a turn's tool calls: in the header of its card, and in the one line that shows
+a neighbouring turn."""
 INDEX_CHARACTERS, CHOICE_CHARACTERS = (100, 60, 30, 12), (80, 40, 0)
 """Largest lengths of the text that lists a turn's tool calls, in an index of all turns and in a list of an earlier
 plan's choices. The first length with which the whole index or list fits its budget is used."""
@@ -77,15 +77,15 @@ def _pinned(request: PlanRequest) -> Pinned:
 
 
 def _common_card(request: PlanRequest, run: Sequence[TurnEvidence]) -> Card:
-    """Return one header, without lines, for a `run` of neighbouring turns without excerpts (cards) of their own."""
+    """Return one header, without lines, for a `run` of neighbouring turns without cards of their own."""
     ids, tokens = spans(turn.turn.number for turn in run), sum(turn.tokens for turn in run)
     header = f"## {ids} · {tokens} · {f'{len(run)} turns' if len(run) > 1 else 'no lines shown'}"
     return Card(run, header, (), header, request.counter.text(header))
 
 
 def _card(request: PlanRequest, pinned_lines: Pinned | None, turn: TurnEvidence, chosen: CardLines) -> Card:
-    """Return the card (excerpt) of `turn` with its `chosen` lines. If other cards show the same text as lines that are
-    left out, the header names the one with most of them."""
+    """Return the card of `turn` with its `chosen` lines. If other cards show the same text as lines that are left out,
+    the header names the one with most of them."""
     shown, repeats = chosen
     header = _header(request, turn, 0)
     left_out = [line for line in turn.lines if line.number not in shown and line.text.strip()]
@@ -123,8 +123,8 @@ def _marks(turn: TurnEvidence) -> Mapping[int, str]:
 
 
 def _header(request: PlanRequest, turn: TurnEvidence, all_lines: int) -> str:
-    """Return the header of a turn's excerpt (card): id, tokens, number of all lines (left out if `all_lines` is 0),
-    calls and hints."""
+    """Return the header of a turn's card: id, tokens, number of all lines (left out if `all_lines` is 0), calls and
+    hints."""
     size = f"{turn.tokens}/{all_lines}" if all_lines else f"{turn.tokens}"
     calls = _calls_or_sender(request, turn, HEADER_CALLS_CHARACTERS)
     return " · ".join(filter(None, (f"## {turn.turn.id}", size, calls, *_hints(turn))))
@@ -158,8 +158,8 @@ def _cut_subject(subject: str, most: int) -> str:
 
 
 def _hints(turn: TurnEvidence) -> list[str]:
-    """Return remarks for the header of a turn's excerpt (card): how the turn's calls ended, and ``LIVE`` if the model
-    has not answered the turn yet, so that it stays in any case."""
+    """Return remarks for the header of a turn's card: how the turn's calls ended, and ``LIVE`` if the model has not
+    answered the turn yet, so that it stays in any case."""
     hints = []
     if any(map(turn.is_refused, turn.calls)):
         hints.append("hint: refused by the user")

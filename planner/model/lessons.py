@@ -26,7 +26,7 @@ from planner.proposal import PlanRequest
 from planner.settings import PlanSettings
 
 CARDS_TOKENS, ANSWER_TOKENS = 24_000, 3_000
-"""Largest numbers of tokens of a question for lessons: a conversation's cards (excerpts of its turns), the answer."""
+"""Largest numbers of tokens of a question for lessons: a conversation's cards, the answer."""
 REVIEW_TOKENS, CANDIDATE_TOKENS, LINE_TOKENS = 12_000, 150, 100
 """Largest numbers of tokens in a review: of its answer, of one candidate (a proposed lesson) in its question, and of
 one line in the answer."""
@@ -132,7 +132,7 @@ class LessonsModel:
 
 
 def lessons_question(analysis: Analysis, settings: PlanSettings) -> Question:
-    """Return the question that asks for the lessons of a conversation. It shows the turns as cards (excerpts)."""
+    """Return the question that asks for the lessons of a conversation. It shows the turns as cards."""
     turns = list(analysis.evidence.turns.values())
     cards = turn_cards(_request(analysis, settings), turns, CARDS_TOKENS, mark_pinned=False)
     values = {"cards": "\n".join(card.text for card in cards)}

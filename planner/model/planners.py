@@ -29,14 +29,14 @@ from planner.reading.tokens import names_provider
 from planner.rules import RulesPlanner
 
 PREFIX_SHARE = 0.6
-"""Share of the remaining time for a question that is added to the agent's cached request (the prefix). The rest is for
-questions with excerpts of turns, if that one fails."""
+"""Share of the remaining time for a question that is added to the agent's cached request. The rest is for questions
+with excerpts of turns, if that one fails."""
 
 AskAfterPrefix = Callable[[QuestionBasis, Prompts], AskedOutcome | str]
-"""Function that adds a question to the agent's cached request (the prefix). It returns the outcome, or the reason why
-it did not ask; an empty reason if there is no such request."""
+"""Function that adds a question to the agent's cached request. It returns the outcome, or the reason why it did not
+ask; an empty reason if there is no such request."""
 AskByCards = Callable[[Sequence[Question], QuestionBasis, Prompts], list[AskedOutcome]]
-"""Function that asks questions with cards (excerpts of turns), and returns their outcomes in order."""
+"""Function that asks questions with cards, and returns their outcomes in order."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class ModelPlanner:
     def _by_cards(
         self, deadline: float, questions: Sequence[Question], basis: QuestionBasis, prompts: Prompts
     ) -> list[AskedOutcome]:
-        """Ask `questions` with cards (excerpts of turns) and return their outcomes. Each question has an equal share of
-        the tokens that may be read for further requests, after unusable answers."""
+        """Ask `questions` with cards and return their outcomes. Each question has an equal share of the tokens that may
+        be read for further requests, after unusable answers."""
         request = basis.request
         first_requests = sum(question.tokens(prompts, request.counter) for question in questions)
         spare = request.input_left_tokens - first_requests - notes_tokens(basis, len(questions))
@@ -144,9 +144,9 @@ def _outcomes_in_order(
 ) -> list[AskedOutcome]:
     """Ask `questions`, each about a part of the history, and return their outcomes in order.
 
-    All but the last are asked in parallel. The last one, about the newest turns, contains the briefs (pages of memory)
-    from the other answers, so that its answer has the brief of the whole history. `ask` asks some of the questions with
-    such briefs as text, which may be empty.
+    All but the last are asked in parallel. The last one, about the newest turns, contains the briefs from the other
+    answers, so that its answer has the brief of the whole history. `ask` asks some of the questions with such briefs as
+    text, which may be empty.
     """
     first = ask(questions[:-1], "") if len(questions) > 1 else []
     counter = basis.request.counter
@@ -155,7 +155,7 @@ def _outcomes_in_order(
 
 
 def _joined_brief(outcomes: Sequence[AskedOutcome]) -> str:
-    """Join the briefs (pages of memory) in `outcomes` into one page with each heading once."""
+    """Join the briefs in `outcomes` into one page with each heading once."""
     lines = [line for outcome in outcomes if outcome.reading is not None for line in ("STATE", *outcome.reading.brief)]
     return brief_text(read_brief("\n".join(lines)))
 
@@ -171,9 +171,9 @@ def _merged(
 ) -> Proposal:
     """Merge the answers in `outcomes`, which are in the order of the history, into one proposal.
 
-    It has the model's choices about turns and its brief (the page of memory), or the rules' own where the model has
-    none, and the facts of both. `failed`: outcomes of questions that were asked before, whose cost counts, too;
-    `notes`: reasons why other questions were not asked.
+    It has the model's choices about turns and its brief, or the rules' own where the model has none, and the facts of
+    both. `failed`: outcomes of questions that were asked before, whose cost counts, too; `notes`: reasons why other
+    questions were not asked.
 
     Raises:
         PlannerUnavailable: questions were asked, and none has an answer.
@@ -276,7 +276,7 @@ class RelayedPlanner:
     answers: Mapping[str, RelayedAnswer] | Sequence[str]
     """Answers by the id of their question; or recorded texts, one for each of `rendered_prompts`, in order."""
     model: str = ""
-    """Model for questions with cards (excerpts of turns); empty for `DEFAULT_MODEL`."""
+    """Model for questions with cards; empty for `DEFAULT_MODEL`."""
     agent_model: str = ""
     """Agent's own model, which answers if the question is added to a copy of the agent's conversation."""
     prefix_tokens: int = 0
@@ -306,7 +306,7 @@ class RelayedPlanner:
         return _outcome(answer, everything, request, self.agent_model, "not answered after the agent's prefix")
 
     def _by_cards(self, questions: Sequence[Question], basis: QuestionBasis, prompts: Prompts) -> list[AskedOutcome]:
-        """Return the outcomes of `questions` with cards (excerpts of turns), by the recorded or relayed answers."""
+        """Return the outcomes of `questions` with cards, by the recorded or relayed answers."""
         request, model = basis.request, self.model or DEFAULT_MODEL
         most_tokens, recorded = request.settings.max_output_tokens, _recorded(self.answers, len(questions))
 
@@ -370,7 +370,7 @@ def _outcome(answer: RelayedAnswer, scope: Scope, request: PlanRequest, model: s
 def rendered_prompts(request: PlanRequest, answers: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the text of each question that a planner model would be asked for `request`: system prompt, then message.
     A person can then ask a model by hand. `answers`: answers to all questions but the last one, which contains the
-    briefs (pages of memory) from them."""
+    briefs from them."""
     prompts, basis = load_prompts(), QuestionBasis.of(request)
     texts, next_answers = list[str](), iter(answers)
 

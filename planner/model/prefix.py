@@ -102,12 +102,11 @@ def prefix_cost(request: PlanRequest, agent: AgentRequest, question: str) -> Usa
 
 
 class PrefixQuestion(Asking):
-    """Question about the whole history that is added to the agent's own cached request (the prefix). It is sent with
-    the agent's client or account, because a cache belongs to an account."""
+    """Question about the whole history that is added to the agent's own cached request. It is sent with the agent's
+    client or account, because a cache belongs to an account."""
 
     def __init__(self, request: PlanRequest, agent: AgentRequest, text: str, deadline: float) -> None:
-        """Prepare to send the request of `agent` with the question `text` added, before `deadline` (a time of the
-        monotonic clock)."""
+        """Prepare to send the request of `agent` with the question `text` added, before `deadline`."""
         self.agent, self.text, self.deadline = agent, text, deadline
         meter = Meter(lambda _body: prefix_cost(request, agent, text), request.input_left_tokens)
         scope = Scope(list(request.evidence.turns.values()))

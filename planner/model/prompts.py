@@ -47,7 +47,7 @@ _PART = re.compile(
     re.MULTILINE,
 )
 """Part of a prompt file that is sent only if the model is to judge turns (``<!-- with entries -->``), or only if it is
-to write the page of memory alone (``<!-- brief alone -->``). No part contains the beginning of another."""
+to write the brief alone (``<!-- brief alone -->``). No part contains the beginning of another."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Prompts:
 
     def render(self, name: str, entries: bool = True, /, **variables: str) -> str:
         """Return the prompt `name` with its variables replaced. A ``{{…}}`` in a value is not replaced. With `entries`,
-        the prompt asks for choices about turns and a brief (a page of memory); without, for a brief alone. The rules
-        for writing a brief replace ``{{brief_rules}}`` in the prompts that have it."""
+        the prompt asks for choices about turns and a brief; without, for a brief alone. The rules for writing a brief
+        replace ``{{brief_rules}}`` in the prompts that have it."""
         variables = {"brief_rules": self.texts["brief"], **variables}
         part = "with entries" if entries else "brief alone"
         text = _PART.sub(lambda match: match[2] if match[1] == part else "", self.texts[name])

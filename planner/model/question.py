@@ -45,45 +45,45 @@ OUTCOMES_CHARACTERS = 6_000
 CHOICES_TOKENS = 400
 """Largest number of tokens of the list of an earlier plan's choices, in a question that updates that plan."""
 WORDS_NEED, SENTENCES_NEED, LINES_NEED = 0.12, 0.076, 0.027
-"""Tokens that a brief (page of memory) gets for each token of speech, of prose in documents, and of other lines:
-together 3 to 5 % of agent sessions. With three quarters of that, a brief for a tenth of the history was no longer than
-one for a twentieth, and answered no more test questions."""
+"""Tokens that a brief gets for each token of speech, of prose in documents, and of other lines: together 3 to 5 % of
+agent sessions. With three quarters of that, a brief for a tenth of the history was no longer than one for a twentieth,
+and answered no more test questions."""
 BRIEF_FLOOR_TOKENS, ENTRIES_FLOOR_TOKENS = 1_500, 300
-"""Smallest limits in tokens for two parts of an answer, if the target leaves room: the brief (page of memory), and the
-lines with choices about turns."""
+"""Smallest limits in tokens for two parts of an answer, if the target leaves room: the brief, and the lines with
+choices about turns."""
 BRIEF_OUTPUT_SHARE = 0.6
-"""Largest share of the model's output limit that the brief (page of memory) may take."""
+"""Largest share of the model's output limit that the brief may take."""
 LINE_TOKENS = 80
-"""Tokens of one line of the brief (page of memory): 160 characters in English, 80 in Chinese. The model gets its limit
-also in lines, as it can count lines and imitate a length that it sees, but cannot count words."""
+"""Tokens of one line of the brief: 160 characters in English, 80 in Chinese. The model gets its limit also in lines, as
+it can count lines and imitate a length that it sees, but cannot count words."""
 LEAST_NOTE_TOKENS = 0.45
-"""Smallest number of tokens that one character of a brief (page of memory) is taken to have: 0.40 to 0.56 in answers
-about nine English sessions, as dense notes have many names and figures. In scripts with more tokens a character, notes
-and prose have about as many: 1.0 and 0.9 in Chinese, 1.3 and 1.4 in Japanese."""
+"""Smallest number of tokens that one character of a brief is taken to have: 0.40 to 0.56 in answers about nine English
+sessions, as dense notes have many names and figures. In scripts with more tokens a character, notes and prose have
+about as many: 1.0 and 0.9 in Chinese, 1.3 and 1.4 in Japanese."""
 SAMPLE_LINES = 400
 """Number of lines of the conversation's prose on which the tokens of a character are measured."""
 ENTRIES_RATIO, TOKENS_AN_ENTRY = 0.004, 22
 """Size of the lines with choices in an answer: tokens of all of them for each token of the turns in question, and
 tokens of one, in eight answers. With page and JSON marks, an answer has 3 % of the tokens of its turns."""
 MOST_FAILURES = 30
-"""Largest number of failed turns that a question lists for the page of memory, the newest ones."""
+"""Largest number of failed turns that a question lists for the brief, the newest ones."""
 CHOICE_SHARE = 0.5
-"""Share for turns and lines that a model chooses, of the space in the target beside the page of memory and what stays
-in any case; rules fill the rest. In eleven plans for a tenth of the history, the lines chosen by rules answered as many
-test questions as those of models."""
+"""Share for turns and lines that a model chooses, of the space in the target beside the brief and what stays in any
+case; rules fill the rest. In eleven plans for a tenth of the history, the lines chosen by rules answered as many test
+questions as those of models."""
 LEAST_CHOICE_TOKENS = 300
 """Smallest space in tokens for which the model is asked to choose turns, as explaining that to it takes 900 tokens."""
 CHOSEN_ENTRY_TOKENS = 40
 """Smallest number of tokens that one line with a choice selects; a short text in place of a turn alone takes 30."""
 LATER_CARDS_TOKENS = 2_000
-"""Smallest token budget for the cards (excerpts of turns) in a question that updates a plan."""
+"""Smallest token budget for the cards in a question that updates a plan."""
 LEAST_CARDS_SHARE, LEAST_NEW_RATIO = 0.08, 3.0
-"""Smallest sizes for which a plan is updated by a model: of the cards (excerpts), as a share of the new turns' tokens;
-and of the new turns, as a multiple of the question's other text, which every question costs again. With these, a
-question is due after the content of three or four calls."""
+"""Smallest sizes for which a plan is updated by a model: of the cards, as a share of the new turns' tokens; and of the
+new turns, as a multiple of the question's other text, which every question costs again. With these, a question is due
+after the content of three or four calls."""
 CARD_TRIES = 3
-"""Number of attempts to make cards (excerpts of turns) that fit. Each has a smaller budget, because headers and
-required lines may exceed it."""
+"""Number of attempts to make cards that fit. Each has a smaller budget, because headers and required lines may exceed
+it."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ class QuestionBasis:
 
     @cached_property
     def line_characters(self) -> int:
-        """Number of characters that a line of the brief (page of memory) has in the language of the conversation, to
-        the nearest ten, so that it takes `LINE_TOKENS`."""
+        """Number of characters that a line of the brief has in the language of the conversation, to the nearest ten, so
+        that it takes `LINE_TOKENS`."""
         densest = max(self._tokens_a_character("assistant"), self._tokens_a_character("user"))
         return round(LINE_TOKENS / max(LEAST_NOTE_TOKENS, densest) / 10) * 10
 
@@ -152,7 +152,7 @@ class Question:
     name: Literal["plan", "update", "learn", "review"] = "plan"
     """Name of the prompt."""
     entries: bool = True
-    """True if the model is to choose turns; False if it is to write only the brief (page of memory)."""
+    """True if the model is to choose turns; False if it is to write only the brief."""
     secrets: Secrets = NO_SECRETS
     """Secrets in the conversation. They are removed from all texts, even where only a part of one is shown."""
 
@@ -162,8 +162,7 @@ class Question:
         return prompts.render(name, self.entries)
 
     def text(self, prompts: Prompts, notes: str = "") -> str:
-        """Return the user message of the question. `notes`: briefs (pages of memory) that the model wrote for other
-        parts of the history."""
+        """Return the user message of the question. `notes`: briefs that the model wrote for other parts of the history."""
         brief = "\n".join(part for part in (self.shown.get("brief"), redact(safe_text(notes), self.secrets)) if part)
         return prompts.render(self.name, self.entries, **{**self.shown, "brief": brief or "(none yet)"})
 
@@ -211,13 +210,13 @@ def plan_questions(basis: QuestionBasis, prompts: Prompts) -> PlannedQuestions:
 
 
 def notes_tokens(basis: QuestionBasis, questions: int) -> int:
-    """Return the tokens to reserve in the last question for the briefs (pages of memory) in the answers to the others.
-    `questions`: number of questions."""
+    """Return the tokens to reserve in the last question for the briefs in the answers to the others. `questions`:
+    number of questions."""
     return (questions - 1) * brief_tokens(basis, basis.turns) if questions > 1 else 0
 
 
 def _cards_budget(basis: QuestionBasis, around_tokens: int) -> int | str:
-    """Return how many tokens the cards (excerpts) of all new turns may take, or a text why the model is not asked.
+    """Return how many tokens the cards of all new turns may take, or a text why the model is not asked.
     `around_tokens`: size of a question without its cards."""
     settings, left_tokens = basis.request.settings, basis.request.input_left_tokens
     new_tokens = _tokens(basis.new)
@@ -246,8 +245,8 @@ def _tokens(turns: Sequence[TurnEvidence]) -> int:
 
 
 def _split(cards: Sequence[Card], most_tokens: int) -> Iterator[Sequence[Card]]:
-    """Split `cards` (excerpts of turns) into groups of about equal size for separate questions. A group has at most
-    `most_tokens`, unless a single card has more."""
+    """Split `cards` into groups of about equal size for separate questions. A group has at most `most_tokens`, unless a
+    single card has more."""
     all_tokens = sum(card.tokens for card in cards)
     largest_card = max((card.tokens for card in cards), default=0)
     most_tokens = min(most_tokens, all_tokens // max(1, math.ceil(all_tokens / most_tokens)) + largest_card // 2)
@@ -264,9 +263,9 @@ def _split(cards: Sequence[Card], most_tokens: int) -> Iterator[Sequence[Card]]:
 
 
 def _question(basis: QuestionBasis, turns: Sequence[TurnEvidence], cards: Sequence[Card] = ()) -> Question:
-    """Return the question about `turns`, which `cards` (excerpts) show. Without cards, it serves to measure the text
-    around them. In a first plan it also has the user's words in other parts of the history, and lists neighbouring
-    turns. If it has the last turns, it asks for the brief (page of memory) of the whole history."""
+    """Return the question about `turns`, which `cards` show. Without cards, it serves to measure the text around them.
+    In a first plan it also has the user's words in other parts of the history, and lists neighbouring turns. If it has
+    the last turns, it asks for the brief of the whole history."""
     request, earlier, all_turns = basis.request, basis.earlier, basis.turns
     scope = Scope(turns, basis.read)
     start, stop = turns[0].turn.number - 1, turns[-1].turn.number
@@ -297,7 +296,7 @@ def _question(basis: QuestionBasis, turns: Sequence[TurnEvidence], cards: Sequen
 
 def _piece_sizes(basis: QuestionBasis, scope: Scope, brief: str, *, is_last: bool) -> str:
     """Return the part of a question that states sizes: those of `sizes_text`, and which part of the history its cards
-    show, the folder of relative paths, and the length of the present `brief` (page of memory)."""
+    show, the folder of relative paths, and the length of the present `brief`."""
     evidence, piece_tokens = basis.request.evidence, _tokens(scope.turns)
     text = sizes_text(basis, basis.turns if is_last else scope.turns)
     if piece_tokens < evidence.tokens:
@@ -310,8 +309,8 @@ def _piece_sizes(basis: QuestionBasis, scope: Scope, brief: str, *, is_last: boo
 
 def sizes_text(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> str:
     """Return sentences that state for the model how large the conversation is, how much of it may stay, and how long
-    its answer about `turns` may be. The limit of the brief (page of memory) is in characters and in lines, that of the
-    choices in entries, as a model can count lines and entries."""
+    its answer about `turns` may be. The limit of the brief is in characters and in lines, that of the choices in
+    entries, as a model can count lines and entries."""
     request, least_tokens, page_tokens = basis.request, basis.least_tokens, brief_tokens(basis, turns)
     all_tokens = request.evidence.tokens
     kept_tokens, page_lines = min(all_tokens, request.target_tokens), max(1, round(page_tokens / LINE_TOKENS))
@@ -335,8 +334,8 @@ def sizes_text(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> str:
 
 
 def _effects_sentence(basis: QuestionBasis) -> str:
-    """Return a sentence for the model on the effects (things sent, booked, paid, …) that rules add to its page of
-    memory, so that it does not write them again."""
+    """Return a sentence for the model on the effects (things sent, booked, paid, …) that rules add to its brief, so
+    that it does not write them again."""
     turn_ids = recorded_turns(basis.request, basis.least_tokens)
     if not turn_ids:
         return "No effect is added by itself: write those that matter."
@@ -345,8 +344,8 @@ def _effects_sentence(basis: QuestionBasis) -> str:
 
 
 def _failures_sentence(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> str:
-    """Return sentences for the model with the failed turns that its page of memory is to mention, and the turns where a
-    failed action succeeded later. Empty without failures. Refusals by the user are not listed, as their words stay."""
+    """Return sentences for the model with the failed turns that its brief is to mention, and the turns where a failed
+    action succeeded later. Empty without failures. Refusals by the user are not listed, as their words stay."""
     failed = [
         turn.turn.id
         for turn in turns
@@ -366,7 +365,7 @@ def _failures_sentence(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> s
 
 def choice_tokens(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> int:
     """Return how many tokens of turns and lines the model may choose in an answer about `turns`. It is 0 if there is so
-    little space that the model only writes the brief (page of memory)."""
+    little space that the model only writes the brief."""
     request = basis.request
     stay = min(request.evidence.tokens, request.target_tokens)
     free = stay - basis.least_tokens - brief_tokens(basis, turns) - frame_tokens(request)
@@ -375,8 +374,8 @@ def choice_tokens(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> int:
 
 
 def brief_tokens(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> int:
-    """Return the limit in tokens for the brief (page of memory) in an answer about `turns`: as much as their content
-    needs, within the model's output limit and the turns' share of the target."""
+    """Return the limit in tokens for the brief in an answer about `turns`: as much as their content needs, within the
+    model's output limit and the turns' share of the target."""
     request = basis.request
     room = brief_limit(request, basis.least_tokens) * _tokens(turns) / max(1, request.evidence.tokens)
     need = sum(turn.once(_need) for turn in turns if not turn.superseded_by) * request.counter.scale
@@ -384,7 +383,7 @@ def brief_tokens(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> int:
 
 
 def _need(turn: TurnEvidence) -> float:
-    """Return how many raw tokens (not scaled to the model yet) the brief (page of memory) needs for `turn`."""
+    """Return how many raw tokens (not scaled to the model yet) the brief needs for `turn`."""
     tokens = 0.0
     for line in turn.lines.to_read():
         if line.number not in turn.boilerplate_lines:
