@@ -156,14 +156,13 @@ def read_entry(form: str) -> TurnEntry | None:
 
 
 def _words_and_text(form: str) -> tuple[list[Any], str]:
-    """Split `form`, a line of an answer, at the first ``|``. Return the words before it, in lower case without commas,
-    and the text after it."""
+    """Split a line at the first ``|`` into its words in lower case without commas, and the text after them."""
     head, _, text = form.partition("|")
     return head.lower().replace("–", "-").replace(",", " ").split(), text.strip()
 
 
 def _ranges(form: re.Pattern[str], words: Iterable[str]) -> tuple[Range, ...]:
-    """Return the ranges written by those `words` that match `form`: ``t3-t7`` is (3, 7), ``t9`` is (9, 9)."""
+    """Return the ranges in those `words` that match `form`: ``t3-t7`` is (3, 7), ``t9`` is (9, 9)."""
     matches = [match for word in words if (match := form.fullmatch(word))]
     return tuple(Range(int(match[1]), int(match[2] or match[1])) for match in matches)
 
@@ -198,7 +197,7 @@ class Scope:
 
     @property
     def name(self) -> str:
-        """Turns that the question shows, as a text for people: ``t1-t50``."""
+        """Turns that the question shows, for people: ``t1-t50``."""
         return spans(turn.turn.number for turn in self.turns)
 
     def numbers_in(self, run: Range) -> Iterator[int]:
@@ -206,11 +205,6 @@ class Scope:
         yet. The model may have swapped the ends of `run`."""
         low, high = min(run), max(run)
         return (number for number, turn in self.by_number.items() if low <= number <= high and not turn.turn.live)
-
-    def words(self, number: int, lines: Sequence[Range]) -> str:
-        """Return the exact text of `lines`, ranges of line numbers, in turn `number`, to quote the user."""
-        turn_lines = self.by_number[number].lines
-        return "\n".join(join_lines(turn_lines[first - 1 : last]) for first, last in lines)
 
     def last_line(self, number: int) -> int:
         """Return the number of the last line of turn `number`, to find line numbers that do not exist."""
@@ -281,7 +275,8 @@ def read_answer(answer: PlanAnswer, scope: Scope, now: float) -> Reading:
         problems = list(_fact_problems(fact, scope)) if fact else [f"not a fact; write {FACT_FORM}"]
         reading.count(form, problems)
         if fact and not problems:
-            quote = scope.words(fact.turn, fact.lines) if fact.type == "constraint" else ""
+            lines, ranges = scope.by_number[fact.turn].lines, fact.lines if fact.type == "constraint" else ()
+            quote = "\n".join(join_lines(lines[first - 1 : last]) for first, last in ranges)
             source, timestamp = f"t{fact.turn}", max(0.0, now)
             reading.facts.append(
                 ExtractedFact(type=fact.type, content=fact.text, quote=quote, source=source, timestamp=timestamp)
@@ -290,9 +285,8 @@ def read_answer(answer: PlanAnswer, scope: Scope, now: float) -> Reading:
 
 
 def _proposal(entry: TurnEntry, number: int, scope: Scope) -> TurnProposal:
-    """Return what a plan can use of `entry`, the model's choice for turn `number`. Of a summary, line numbers that do
-    not exist are removed, and the text if it contains invented names. A summary for several turns at once cannot be
-    used. If no lines and no text remain, only the score is used."""
+    """Return what a plan can use of `entry` for turn `number`: of a summary, lines that exist, no text with invented
+    names, and nothing if it is for several turns at once. If no lines and no text remain, only the score is used."""
     strategy: Strategy | None = entry.strategy
     text, excerpts = entry.text, tuple[Range, ...]()
     if strategy == "summarize":
@@ -314,7 +308,7 @@ def _proposal(entry: TurnEntry, number: int, scope: Scope) -> TurnProposal:
 
 
 def _entry_problems(entry: TurnEntry, scope: Scope) -> Iterator[str]:
-    """Yield the mistakes in `entry`, a line about turns, as sentences that the model reads when it is asked again."""
+    """Yield the mistakes in `entry` as sentences that the model reads when it is asked again."""
     if entry.unread:
         yield f"{entry.unread[:40]!r} is no part of an entry"
     if unknown := {number for run in entry.runs for number in run} - scope.by_number.keys():
@@ -330,7 +324,6 @@ def _entry_problems(entry: TurnEntry, scope: Scope) -> Iterator[str]:
 
 
 def _fact_problems(fact: FactEntry, scope: Scope) -> Iterator[str]:
-    """Yield the mistakes in `fact` as sentences that the model reads when it is asked again."""
     number = fact.turn
     if number not in scope.by_number:
         yield f"there is no t{number}; the turns are {scope.name}"

@@ -117,6 +117,10 @@ class Asking(ABC):
         return self.model or str(getattr(self.last, "model", "") or "")
 
 
+def _is_from_other_thread(record: logging.LogRecord) -> bool:
+    return record.threadName != THREAD_NAME
+
+
 def ask_all(questions: Sequence[Asking], deadline: float) -> list[AskedOutcome]:
     """Ask `questions` in up to `MOST_PARALLEL` threads, and return their outcomes in order. A question without an
     answer at `deadline` fails with a timeout; the others keep their answers."""
@@ -139,10 +143,6 @@ def ask_all(questions: Sequence[Asking], deadline: float) -> list[AskedOutcome]:
         thread.join(left_seconds(deadline))
     late = TimeoutError()
     return [outcomes.get(n) or question.failed(question.unavailable(late)) for n, question in enumerate(questions)]
-
-
-def _is_from_other_thread(record: logging.LogRecord) -> bool:
-    return record.threadName != THREAD_NAME
 
 
 class Mended(BaseModel):
@@ -192,13 +192,9 @@ class PlannerConversation(Asking):
             reading.brief = self._mended(reading.brief)
         return self.used(reading, cut_off=error is not None)
 
-    def _count(self, text: str) -> int:
-        return self.request.counter.text(text)
-
     def _mended(self, brief: Sequence[str]) -> tuple[str, ...]:
-        """Ask the model once to correct the statements of `brief` that contain names which the conversation does not.
-        Return the lines of the corrected brief. They stay the same if there is no such statement, or if the model
-        cannot be asked or does not answer."""
+        """Ask the model once to correct the statements of `brief` with names that the conversation lacks. Without an
+        answer, the brief stays the same."""
         statements = [*read_brief("\n".join(brief))]
         found = {at: _invention(statement.line, self.request.evidence) for at, statement in enumerate(statements)}
         problems = {at: problem for at, problem in found.items() if problem}
@@ -206,7 +202,7 @@ class PlannerConversation(Asking):
             return tuple(brief)
         numbered = "\n".join(f"{n}. {statements[at].line}\n   {problems[at]}" for n, at in enumerate(problems, 1))
         prompt = self.prompts.render("mend", statements=safe_text(numbered))
-        if not self.meter.may_read(self._count(self.system) + self._count(prompt)):
+        if not self.meter.may_read(self.request.counter.text(self.system) + self.request.counter.text(prompt)):
             return tuple(brief)
         try:
             mended = self.create(Mended, prompt, MEND_OUTPUT_TOKENS)
@@ -245,15 +241,14 @@ class PlannerConversation(Asking):
         return answer
 
     def _cost(self, body: Mapping[str, Any]) -> Usage:
-        """Estimate the tokens that the model reads for a request with this `body`. A repeated request also contains the
-        unusable answer and its mistakes."""
+        """Estimate the input of a request. A repeated one also contains the unusable answer and its mistakes."""
+        count = self.request.counter.text
         texts = [message.get("content") for message in body.get("messages", ()) if message.get("role") != "system"]
-        message_tokens = sum(self._count(text) for text in texts if isinstance(text, str))
-        return Usage(input_tokens=self._count(self.system) + (message_tokens or self._count(self.prompt)), requests=1)
+        message_tokens = sum(count(text) for text in texts if isinstance(text, str))
+        return Usage(input_tokens=count(self.system) + (message_tokens or count(self.prompt)), requests=1)
 
     def _worth_another(self, error: BaseException) -> bool:
-        """Return True if the request should be repeated after `error`, and count that: after a temporary failure or an
-        unusable answer, within the limits."""
+        """Return True, and count that, if the request should be repeated after `error`."""
         if _is_temporary(error):
             self._repeats_left -= 1
             return self._repeats_left >= 0 and self.meter.may_repeat()
@@ -266,9 +261,8 @@ class PlannerConversation(Asking):
 
 
 def _usable_answer(scope: Scope) -> type[PlanAnswer]:
-    """Return a subclass of `PlanAnswer` whose validation fails for an answer of no use for the turns of `scope`, so
-    that instructor asks the model again. The scope is not passed as instructor's ``context``, which would also render
-    the messages as Jinja templates: a conversation with ``{{`` in it must reach the model unchanged."""
+    """Return a subclass of `PlanAnswer` whose validation fails for an unusable answer, so that instructor asks again.
+    The scope is not passed as instructor's ``context``, as that would render ``{{`` in the messages as templates."""
 
     class Checked(PlanAnswer):
         @model_validator(mode="after")
@@ -283,8 +277,7 @@ def _usable_answer(scope: Scope) -> type[PlanAnswer]:
 
 
 def _invention(line: str, evidence: Evidence) -> str:
-    """Return a sentence for the model on the made-up names in the statement `line`: names that are in no turn of the
-    conversation. Empty if there is none."""
+    """Return a sentence for the model on the names in a statement that no turn contains; empty if there are none."""
     _, findings = check_brief(line, evidence)
     return next((finding.problem for finding in findings if finding.code == "invented_in_brief"), "")
 
@@ -298,8 +291,8 @@ def _is_temporary(failure: BaseException) -> bool:
 
 
 def _pause_before(attempts: tenacity.RetryCallState) -> float:
-    """Return the seconds to wait before the request is repeated: after a temporary failure as many as the provider's
-    ``retry-after`` header demands, else twice as many as the last time; 0 after an unusable answer."""
+    """Return the seconds to wait: after a temporary failure as the header ``retry-after`` demands, else twice as many
+    as the last time; 0 after an unusable answer."""
     failure = attempts.outcome.exception() if attempts.outcome is not None else None
     if failure is None or not _is_temporary(failure):
         return 0.0

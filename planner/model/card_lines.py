@@ -122,8 +122,7 @@ def lines_of_cards(
 def _repeats_by_source(
     request: PlanRequest, turns: Sequence[TurnEvidence], cards: _Cards
 ) -> Mapping[str, Mapping[str, int]]:
-    """Return by turn id which other cards show the same result lines, and how many (`CardLines.repeats`). Only turns
-    for which `cards` has reserved the tokens of that remark are included."""
+    """Return `CardLines.repeats` by turn id, for the turns whose cards have tokens reserved for that remark."""
     by_id = {turn.turn.id: turn for turn in turns}
     shown_in: dict[str, str] = {}
     for turn_id, numbers in cards.shown.items():
@@ -158,7 +157,6 @@ def _figures_first(turns: Iterable[TurnEvidence]) -> Iterator[LineGroup]:
     ranking by relevance leaves out repeated values, such as amounts; here they get a place on the cards."""
 
     def order(group: LineGroup) -> tuple[bool, float]:
-        """Return the sort key of a line: False (sorted first) if it has a digit, and its tokens."""
         (number,) = group.numbers
         has_figure = any(map(str.isdigit, group.turn.lines.text(number)))
         return not has_figure, group.turn.line_tokens[number - 1]
@@ -167,8 +165,8 @@ def _figures_first(turns: Iterable[TurnEvidence]) -> Iterator[LineGroup]:
 
 
 def _by_share(queues: Iterable[tuple[Iterator[LineGroup], float]]) -> Iterator[LineGroup]:
-    """Merge `queues` of line groups so that each gets its share of the tokens: yield always from the queue that is
-    furthest below its share so far. Lines that an earlier group contained are left out."""
+    """Merge `queues`, always from the one that is furthest below its share of the tokens so far. Lines that an earlier
+    group contained are left out."""
     shares = dict(queues)
     spent = dict.fromkeys(shares, 0.0)
     seen: dict[str, set[int]] = defaultdict(set)
@@ -248,7 +246,7 @@ def _short_or_ends(turn: TurnEvidence, text: BlockText, age: int) -> Sequence[in
 
 
 def _showable(turn: TurnEvidence, text: BlockText) -> list[int]:
-    """Return the numbers of the lines of `text` that have content, so that a card may show them."""
+    """Return the numbers of the lines of `text` that a card may show."""
     return [index + 1 for index in text.read if not _is_hidden(turn, index + 1)]
 
 
@@ -332,7 +330,6 @@ class _Cards:
         return {n: card_line(self._request, turn, turn.lines[n - 1]) for n in numbers if not _is_hidden(turn, n)}
 
     def _show(self, turn: TurnEvidence, texts: Mapping[int, str]) -> None:
-        """Record that the card of `turn` shows lines with these `texts`, by line number."""
         self.shown.setdefault(turn.turn.id, set()).update(texts)
         for number, text in texts.items():
             plain, line = _unmarked(text), turn.lines[number - 1]
@@ -368,21 +365,18 @@ class _Cards:
 
 
 def _between(turn: TurnEvidence, new: Set[int], shown: Set[int]) -> Iterator[int]:
-    """Yield the line numbers in short gaps: between a line of `new` and the nearest one of `new` or `shown` in the same
-    text."""
+    """Yield the lines between a line of `new` and a near one of `new` or `shown` in the same text."""
     for number in new:
         for step in (-1, 1):
             near = range(number + step, number + step * (GAP_LINES + 2), step)
             other = next((at for at in near if at in shown or at in new), number)
             before, after = min(number, other), max(number, other)
-            is_one_text = turn.lines.text_at(before - 1).stop >= after
-            if is_one_text:
+            if turn.lines.text_at(before - 1).stop >= after:  # in one text
                 yield from range(before + 1, after)
 
 
 def is_in_header(text: str, header: str) -> bool:
-    """Return True if the `header` of a card contains all words of `text`, the line of a call that then need not be
-    shown."""
+    """Return True if the `header` of a card contains all words of `text`, the line of a call."""
     return not _words(_KEYS.sub(" ", text)) - _words(header)
 
 

@@ -8,12 +8,11 @@ turns stay.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 
 from planner.evidence import TurnEvidence
-from planner.evidence.calls import Call
 from planner.model.answer import BEST_SCORE, spans
 from planner.model.card_lines import CardLines, card_line, is_in_header, lines_of_cards
 from planner.model.prompts import safe_line, safe_text
@@ -62,25 +61,22 @@ def turn_cards(
         request, turns, lambda turn: _header(request, turn, len(turn.lines)), budget_tokens / request.counter.scale
     )
     pinned_lines = _pinned(request) if mark_pinned else None
-    runs = groupby(turns, key=lambda turn: turn.turn.id if turn.turn.id in chosen else "")
-    return tuple(
-        _card(request, pinned_lines, next(run), chosen[turn_id]) if turn_id else _common_card(request, list(run))
-        for turn_id, run in runs
-    )
+    cards: list[Card] = []
+    for turn_id, group in groupby(turns, key=lambda turn: turn.turn.id if turn.turn.id in chosen else ""):
+        if turn_id:
+            cards.append(_card(request, pinned_lines, next(group), chosen[turn_id]))
+            continue
+        run = list(group)
+        what = f"{len(run)} turns" if len(run) > 1 else "no lines shown"
+        header = f"## {spans(turn.turn.number for turn in run)} · {sum(turn.tokens for turn in run)} · {what}"
+        cards.append(Card(run, header, (), header, request.counter.text(header)))
+    return tuple(cards)
 
 
 def _pinned(request: PlanRequest) -> Pinned:
-    """Return the parts of the history that stay whatever the model writes."""
     settings = request.settings
     view = settings.window_tokens, request.target_tokens, settings.target_model
     return pinned(request.analysis, *view, None, "model")
-
-
-def _common_card(request: PlanRequest, run: Sequence[TurnEvidence]) -> Card:
-    """Return one header, without lines, for a `run` of neighbouring turns without cards of their own."""
-    ids, tokens = spans(turn.turn.number for turn in run), sum(turn.tokens for turn in run)
-    header = f"## {ids} · {tokens} · {f'{len(run)} turns' if len(run) > 1 else 'no lines shown'}"
-    return Card(run, header, (), header, request.counter.text(header))
 
 
 def _card(request: PlanRequest, pinned_lines: Pinned | None, turn: TurnEvidence, chosen: CardLines) -> Card:
@@ -108,8 +104,7 @@ def _card(request: PlanRequest, pinned_lines: Pinned | None, turn: TurnEvidence,
 
 
 def _marks(turn: TurnEvidence) -> Mapping[int, str]:
-    """Return for each line number the mark that shows the model what kind of line it is, such as ``>`` for a tool call
-    and ``!`` for a failure. The prompt explains the marks."""
+    """Return the mark of each line by its number, such as ``>`` for a call. The prompt explains the marks."""
     marks = {line.number: ":" if line.source == "planner" else _PART_MARKS[line.part] for line in turn.lines}
     for place, call in enumerate(turn.calls, 1):
         marks |= turn.sides(call)
@@ -123,43 +118,36 @@ def _marks(turn: TurnEvidence) -> Mapping[int, str]:
 
 
 def _header(request: PlanRequest, turn: TurnEvidence, all_lines: int) -> str:
-    """Return the header of a turn's card: id, tokens, number of all lines (left out if `all_lines` is 0), calls and
-    hints."""
+    """Return the header of a turn's card. The number of `all_lines` is left out if it is 0."""
     size = f"{turn.tokens}/{all_lines}" if all_lines else f"{turn.tokens}"
     calls = _calls_or_sender(request, turn, HEADER_CALLS_CHARACTERS)
     return " · ".join(filter(None, (f"## {turn.turn.id}", size, calls, *_hints(turn))))
 
 
 def _calls_or_sender(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
-    """Return one line of at most `characters` with the distinct tool calls of `turn`, each with its path, command or
-    query: ``Read src/a.py ×2``. For a turn without calls, return who wrote it."""
+    """Return the distinct tool calls of `turn`, ``Read src/a.py ×2``, or without calls its sender, in `characters`."""
     if not characters:
         return ""
     texts = Counter[str]()
     for call in turn.calls:
         subject = _cut_subject(request.evidence.shown(call.head_subject), characters // 2)
-        texts[" ".join(filter(None, (call.name, subject, *_flags(call))))] += 1
+        # arguments that are True, such as ``replace_all``, change what the call does
+        flags = (name for name, value in islice(call.input.items(), MOST_FLAGS) if value is True)
+        texts[" ".join(filter(None, (call.name, subject, *flags)))] += 1
     calls = "; ".join(f"{text} ×{count}" if count > 1 else text for text, count in texts.items())
     sender = "agent" if turn.turn.kind == "assistant" else turn.turn.kind
     return safe_line(calls or sender, characters)
 
 
-def _flags(call: Call) -> Iterator[str]:
-    """Yield the names of the call's arguments that are True, such as ``replace_all``, as they change what it does."""
-    return (name for name, value in islice(call.input.items(), MOST_FLAGS) if value is True)
-
-
 def _cut_subject(subject: str, most: int) -> str:
-    """Shorten `subject`, the path, command or query of a call, to `most` characters: a path keeps its end, anything
-    else its beginning."""
+    """Shorten `subject` to `most` characters: a path keeps its end, anything else its beginning."""
     if len(subject) > most and "/" in subject and " " not in subject:
         return f"…{subject[1 - most :]}"
     return safe_line(subject, most)
 
 
 def _hints(turn: TurnEvidence) -> list[str]:
-    """Return remarks for the header of a turn's card: how the turn's calls ended, and ``LIVE`` if the model has not
-    answered the turn yet, so that it stays in any case."""
+    """Return remarks for a header: how the calls ended, and ``LIVE`` if the turn stays as it is not answered yet."""
     hints = []
     if any(map(turn.is_refused, turn.calls)):
         hints.append("hint: refused by the user")
@@ -167,28 +155,24 @@ def _hints(turn: TurnEvidence) -> list[str]:
         hints.append("hint: failed?")
     if not turn.failed and any(outcome.status == "passed" for outcome in turn.outcomes):
         hints.append("hint: passed")
-    if empty := _empty_results(turn):
+    empty = [
+        place
+        for place, call in enumerate(turn.calls, 1)
+        if call.result_block is not None
+        and not any(line.text.strip() for line in turn.lines.of_block(call.result_block))
+    ]
+    if empty:
         hints.append("empty result" if len(turn.calls) == 1 else f"empty result of call {', '.join(map(str, empty))}")
     if turn.turn.live:
         hints.append("LIVE")
     return hints
 
 
-def _empty_results(turn: TurnEvidence) -> list[int]:
-    """Return the places of the turn's calls, counted from 1, whose results are empty."""
-    return [
-        place
-        for place, call in enumerate(turn.calls, 1)
-        if call.result_block is not None
-        and not any(line.text.strip() for line in turn.lines.of_block(call.result_block))
-    ]
-
-
 # Lines of an index.
 
 
 def _index_line(request: PlanRequest, turn: TurnEvidence, characters: int) -> str:
-    """Return one line about `turn`: its id, tokens, number of lines, and its calls or else its first words."""
+    """Return the id, tokens, number of lines, and calls or first words of `turn` on one line."""
     text = _calls_or_sender(request, turn, characters)
     if not turn.calls and turn.lines:
         text = safe_line(f"{text}: {(turn.user_lines or turn.lines)[0].text}", characters)
@@ -248,16 +232,15 @@ def history_index(request: PlanRequest, earlier: CompactionPlan | None) -> str:
         first_texts = [text for text in (earlier_choices(request, earlier, EARLIER_TOKENS), other_turns) if text]
     pins = _pinned(request)
     users_turns = pins.user_words.keys() - pins.words_left_out.keys()
+
+    def stays(turn: TurnEvidence) -> str:
+        """Return a mark if the whole turn stays in any case, or all that the user typed in it does."""
+        kept = " · kept" if turn.typed_lines and turn.turn.id in users_turns else ""
+        return " · LIVE" if turn.turn.live else kept
+
     texts = (
-        "\n".join([*first_texts, *(_new_turn_line(request, turn, users_turns, characters) for turn in new_turns)])
+        "\n".join([*first_texts, *(f"{_index_line(request, turn, characters)}{stays(turn)}" for turn in new_turns)])
         for characters in INDEX_CHARACTERS
     )
     most_tokens = max(INDEX_FLOOR_TOKENS, request.analysis.tokens * INDEX_SHARE)
     return _first_that_fits(texts, request.counter, most_tokens)
-
-
-def _new_turn_line(request: PlanRequest, turn: TurnEvidence, kept: Collection[str], characters: int) -> str:
-    """Return the line about `turn` in an index. It ends with ``LIVE`` if the whole turn stays in any case, as the agent
-    has not answered it yet, and with ``kept`` if all that the user typed in it does. `kept`: ids of such turns."""
-    stays = " · LIVE" if turn.turn.live else " · kept" if turn.typed_lines and turn.turn.id in kept else ""
-    return _index_line(request, turn, characters) + stays

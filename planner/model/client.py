@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -94,7 +94,7 @@ def has_credentials(model: str | None = None) -> bool:
 
 
 def _names_other(model: str | None) -> bool:
-    """Return True if `model` names a provider other than Anthropic: ``openai/gpt-5-mini``."""
+    """Return True for a model of a provider other than Anthropic: ``openai/gpt-5-mini``."""
     return model is not None and names_provider(model) and not model.startswith("anthropic/")
 
 
@@ -129,8 +129,7 @@ def open_client(client: Any) -> Iterator[Any]:
 
 
 def _account_of(client: Any) -> Account | None:
-    """Return address and headers of `client` if it is asynchronous or closed, so that a new client can be made from
-    them. Return None for any other client, which can be used itself."""
+    """Return address and headers of a client that is asynchronous or closed; None for one that can be used itself."""
     import anthropic
 
     if not isinstance(client, anthropic.AsyncAnthropic) and not (hasattr(client, "is_closed") and client.is_closed()):
@@ -145,7 +144,6 @@ def _account_of(client: Any) -> Account | None:
 
 
 def _provider_client(model: str) -> Any:
-    """Return instructor's client for a string such as ``openai/gpt-5-mini``."""
     import instructor
 
     logging.getLogger("instructor").addHandler(logging.NullHandler())  # its traceback says no more than our error
@@ -160,7 +158,6 @@ def _provider_client(model: str) -> Any:
 
 
 def _own_client() -> Any:
-    """Return a client of anthropic with the credentials in the environment."""
     import anthropic
 
     try:
@@ -190,8 +187,8 @@ def _account_client(account: Account) -> Any:
 
 
 def _client_endpoint(client: Any, model: str | None) -> Endpoint:
-    """Return the connection that uses `client`, which is one of anthropic or instructor. An instructor client that
-    forces a tool, which current Claude models refuse, is replaced by one that asks for JSON."""
+    """Return the connection that uses a client of anthropic or instructor. One that forces a tool, which current Claude
+    models refuse, is replaced by one that asks for JSON."""
     import instructor
     from instructor.core import ClientError
 
@@ -221,7 +218,6 @@ def _client_endpoint(client: Any, model: str | None) -> Endpoint:
 
 
 def _instructor_endpoint(client: Any, model: str) -> Endpoint:
-    """Return the connection that uses an instructor client; an empty `model` leaves the choice to that client."""
     import instructor
 
     speaks_anthropic = client.provider is instructor.Provider.ANTHROPIC
@@ -253,8 +249,7 @@ def _check_key(client: Any) -> None:
 
 def is_same_account(client: Any, other: Any) -> bool:
     """Return True if both clients send to the same address with the same key."""
-    sdk_clients = [getattr(wrapper, "client", wrapper) for wrapper in (client, other)]  # instructor's clients wrap one
-    first, second = sdk_clients
+    first, second = (getattr(wrapper, "client", wrapper) for wrapper in (client, other))  # instructor's wrap one
     names = ("base_url", "headers", "api_key", "auth_token", "credentials")
     return all(getattr(first, name, None) == getattr(second, name, None) for name in names)
 
@@ -282,8 +277,7 @@ _CURES = {
 
 
 def _value_at(value: Any, *path: str | int) -> Any:
-    """Follow `path`, attribute names and list indexes, from `value`, and return the value there; None if an attribute
-    is missing. ``_value_at(x, "a", 0)`` is ``x.a[0]``."""
+    """Return ``x.a[0]`` for ``_value_at(x, "a", 0)``; None if an attribute is missing."""
     for step in path:
         value = getattr(value, step, None) if isinstance(step, str) else (value or [None])[step]
     return value
@@ -313,8 +307,7 @@ def is_refusal(response: Any) -> bool:
 
 
 def _parts(response: Any) -> list[Any]:
-    """Return the parts of a response of OpenAI's Responses API that can hold the answer: the parts of messages, and
-    function calls, but no reasoning. Empty for other responses."""
+    """Return the parts of messages, and the function calls, in a response of OpenAI's Responses API; else nothing."""
     items = getattr(response, "output", None)
     wanted = [item for item in items or () if getattr(item, "type", None) in ("message", "function_call")]
     return [part for item in wanted for part in getattr(item, "content", None) or [item]]
@@ -367,14 +360,13 @@ def unavailable(
 
 
 def _root(error: BaseException) -> BaseException:
-    """Return the error of the SDK that instructor wrapped in `error`; else `error` itself."""
+    """Return the error of the SDK that instructor wrapped in `error`."""
     while type(error).__name__ == "InstructorRetryException" and error.__cause__ is not None:
         error = error.__cause__
     return error
 
 
 def _problem_and_cure(cause: BaseException) -> str:
-    """Return a text for `cause`, an error of a provider's SDK: what happened, and what the caller can do."""
     name, status = type(cause).__name__, getattr(cause, "status_code", None)
     if isinstance(status, int):
         otherwise = f"the API refused the request ({status}: {_message(cause)}): change what it names"
@@ -391,15 +383,13 @@ def _problem_and_cure(cause: BaseException) -> str:
 
 
 def _problem(error: BaseException) -> str:
-    """Return the first reason in `error` why an answer of the model is invalid, on one line."""
     listed = error.errors(include_url=False) if isinstance(error, ValidationError) else ()
     text = listed[0]["msg"].removeprefix("Value error, - ") if listed else str(error)
     return safe_line(text.split("\n")[0], 160)
 
 
 def _message(error: BaseException) -> str:
-    """Return the message that the provider sent with `error`, on one line. The body of its response is
-    ``{"error": {"message": …}}`` or ``{"message": …}``."""
+    """Return the provider's message, from a body ``{"error": {"message": …}}`` or ``{"message": …}``."""
     body = getattr(error, "body", None)
     inner = body.get("error", body) if isinstance(body, dict) else None
     message = inner.get("message") if isinstance(inner, dict) else None
@@ -416,17 +406,6 @@ _NOT_SENT = ("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "Uns
 that does not accept an argument or has no key."""
 
 
-class _Spending(NamedTuple):
-    """State of a `Meter`. It is replaced as a whole, so that another thread never counts a request twice."""
-
-    finished: Usage
-    """Tokens used by all finished requests."""
-    body: Mapping[str, Any]
-    """Body of the newest request; empty before the first."""
-    is_running: bool
-    """True while the newest request has no response."""
-
-
 class Meter:
     """Counter of the tokens that the requests of one question use, one request after the other, with a limit. Another
     thread may read it while a request runs."""
@@ -435,13 +414,17 @@ class Meter:
         """Begin without requests. `cost` estimates the tokens of a request from its body; `most_tokens`: limit of the
         input tokens of all requests together."""
         self._cost, self._most_tokens = cost, most_tokens
-        self._spending = _Spending(Usage(), {}, is_running=False)
+        self._body: Mapping[str, Any] = {}
+        """Body of the newest request; empty before the first."""
+        self._spending: tuple[Usage, bool] = Usage(), False
+        """Tokens used by all finished requests, and whether the newest one is running. Both are replaced together, so
+        that another thread never counts a request twice."""
 
     @property
     def usage(self) -> Usage:
         """Tokens used until now. A running request is estimated, as the provider may bill it."""
-        spending = self._spending
-        return spending.finished + self._cost(spending.body) if spending.is_running else spending.finished
+        finished, is_running = self._spending
+        return finished + self._cost(self._body) if is_running else finished
 
     def may_read(self, tokens: int) -> bool:
         """Return True if one more request with `tokens` of input stays within the limit of the question."""
@@ -449,33 +432,29 @@ class Meter:
 
     def may_repeat(self) -> bool:
         """Return True if sending the newest request once more stays within the limit of the question."""
-        return self.may_read(self._cost(self._spending.body).read_tokens)
+        return self.may_read(self._cost(self._body).read_tokens)
 
     def sent(self, body: Mapping[str, Any]) -> None:
         """Record that a request with this `body` is sent now, so that it counts even if no response comes."""
-        self._spending = _Spending(self._spending.finished, body, is_running=True)
+        self._body = body
+        self._spending = self._spending[0], True
 
     def answered(self, usage: Usage) -> None:
         """Record the tokens that the provider reports for the running request. Missing input tokens are estimated."""
         if not usage.read_tokens:
-            usage = self._cost(self._spending.body).model_copy(update={"output_tokens": usage.output_tokens})
-        self._finish(usage)
+            usage = self._cost(self._body).model_copy(update={"output_tokens": usage.output_tokens})
+        self._spending = self._spending[0] + usage, False
 
     def failed(self, failure: BaseException) -> None:
         """Charge the running request, which failed, once for each time that the SDK sent it. It costs nothing if the
         provider cannot have read it."""
-        usage = Usage()
-        if self._spending.is_running and _may_be_read(failure):
-            usage = sum([self._cost(self._spending.body)] * (1 + _retries_of(failure)), usage)
-        self._finish(usage)
-
-    def _finish(self, usage: Usage) -> None:
-        self._spending = _Spending(self._spending.finished + usage, self._spending.body, is_running=False)
+        finished, is_running = self._spending
+        times = 1 + _retries_of(failure) if is_running and _may_be_read(failure) else 0
+        self._spending = sum([self._cost(self._body)] * times, finished), False
 
 
 def _may_be_read(failure: BaseException) -> bool:
-    """Return True if the provider may have read, and so bill, the request that failed with `failure`: it was sent, and
-    not refused at once."""
+    """Return True if the request that failed was sent and not refused at once, so that the provider may bill it."""
     error: BaseException | None = failure
     while error is not None:
         status = getattr(error, "status_code", None)

@@ -93,8 +93,7 @@ class LessonsModel:
         return self.price(self._usage("review_system", candidates * CANDIDATE_TOKENS, answer))
 
     def _usage(self, system: str, tokens: int, answer: int) -> Usage:
-        """Return the estimated usage of a question: the prompt called `system` (three characters count as a token) and
-        `tokens` of other input, and `answer` tokens of output."""
+        """Estimate a question: the prompt called `system`, by three characters a token, and `tokens` of other input."""
         prompt_tokens = len(self.prompts.texts[system]) // 3
         return Usage(input_tokens=tokens + prompt_tokens, output_tokens=answer, requests=1)
 
@@ -120,8 +119,7 @@ class LessonsModel:
     def _answer(
         self, shape: type[Shape], question: Question, analysis: Analysis, most_tokens: int
     ) -> tuple[Shape, Usage]:
-        """Ask `question`. Return the answer as an object of the class `shape`, and the tokens used. The answer has at
-        most `most_tokens`."""
+        """Return the answer to `question`, of at most `most_tokens`, as an object of `shape`; and the tokens used."""
         deadline = time.monotonic() + self.settings.timeout_seconds
         request = _request(analysis, self.settings)
         conversation = PlannerConversation(self.endpoint, self.prompts, question, "", request, deadline, spare_tokens=0)
@@ -145,6 +143,5 @@ def review_question(candidates: str) -> Question:
 
 
 def _request(analysis: Analysis, settings: PlanSettings) -> PlanRequest:
-    """Return a plan request for `analysis`, because making excerpts of turns and asking a model need one. It has no
-    task, and all turns fit its target."""
+    """Return a plan request without a task whose target all turns fit, as cards and questions need one."""
     return PlanRequest(analysis, "", "", max(1, analysis.tokens), settings, time.time())

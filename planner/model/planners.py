@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -65,8 +65,7 @@ class ModelPlanner:
         return _asked_proposal(request, load_prompts(self.prompts_dir), after_prefix, by_cards)
 
     def _after_prefix(self, deadline: float, basis: QuestionBasis, prompts: Prompts) -> AskedOutcome | str:
-        """Add a question to the agent's last request, which is in the cache of its model's provider, and ask. Return
-        the outcome, or the reason why that is impossible (see `AskAfterPrefix`)."""
+        """Ask after the agent's last request (see `AskAfterPrefix`)."""
         request, agent = basis.request, basis.request.agent_request
         if agent is None:
             return ""
@@ -84,12 +83,11 @@ class ModelPlanner:
     def _by_cards(
         self, deadline: float, questions: Sequence[Question], basis: QuestionBasis, prompts: Prompts
     ) -> list[AskedOutcome]:
-        """Ask `questions` with cards and return their outcomes. Each question has an equal share of the tokens that may
-        be read for further requests, after unusable answers."""
+        """Ask `questions` with cards. Each has an equal share of the tokens for requests after unusable answers."""
         request = basis.request
         first_requests = sum(question.tokens(prompts, request.counter) for question in questions)
-        spare = request.input_left_tokens - first_requests - notes_tokens(basis, len(questions))
-        spare_of_each = spare / len(questions)
+        spare_of_all = request.input_left_tokens - first_requests - notes_tokens(basis, len(questions))
+        spare_of_each = spare_of_all / len(questions)
         client, agent = self.client, request.agent_request
         if client is None and agent is not None and not names_provider(self.model):
             client = agent.client
@@ -106,8 +104,8 @@ class ModelPlanner:
 
 
 def _over_limit(request: PlanRequest, cost: Callable[[], Usage]) -> str:
-    """Return the reason for not asking if the question would read more tokens than the session allows; empty if it
-    would not. `cost` estimates the tokens and is called only if there is a limit."""
+    """Return the reason for not asking if the question would read more tokens than the session allows; else "". `cost`
+    is called only if there is a limit."""
     left_tokens = request.input_left_tokens
     if math.isinf(left_tokens) or cost().read_tokens <= left_tokens:
         return ""
@@ -117,12 +115,7 @@ def _over_limit(request: PlanRequest, cost: Callable[[], Usage]) -> str:
 def _asked_proposal(
     request: PlanRequest, prompts: Prompts, after_prefix: AskAfterPrefix, by_cards: AskByCards
 ) -> Proposal:
-    """Ask a model, first by `after_prefix`, which is cheaper, and without a usable answer there by `by_cards`. Return
-    its choices as a proposal; rules judge the turns that it leaves out.
-
-    Raises:
-        PlannerUnavailable: no answer is usable.
-    """
+    """Ask a model, first by `after_prefix`, which is cheaper, and without a usable answer there by `by_cards`."""
     basis = QuestionBasis.of(request)
     tried = after_prefix(basis, prompts)
     notes = [f"not asked after the agent's prefix: {tried}"] if tried and isinstance(tried, str) else []
@@ -142,11 +135,8 @@ def _asked_proposal(
 def _outcomes_in_order(
     questions: Sequence[Question], ask: Callable[[Sequence[Question], str], list[AskedOutcome]], basis: QuestionBasis
 ) -> list[AskedOutcome]:
-    """Ask `questions`, each about a part of the history, and return their outcomes in order.
-
-    All but the last are asked in parallel. The last one, about the newest turns, contains the briefs from the other
-    answers, so that its answer has the brief of the whole history. `ask` asks some of the questions with such briefs as
-    text, which may be empty.
+    """Ask all `questions` but the last in parallel; then the last one, about the newest turns, with the briefs from the
+    other answers, so that its answer has the brief of the whole history. `ask` asks some questions with such briefs.
     """
     first = ask(questions[:-1], "") if len(questions) > 1 else []
     counter = basis.request.counter
@@ -169,11 +159,9 @@ def _merged(
     failed: Sequence[AskedOutcome] = (),
     notes: Sequence[str] = (),
 ) -> Proposal:
-    """Merge the answers in `outcomes`, which are in the order of the history, into one proposal.
-
-    It has the model's choices about turns and its brief, or the rules' own where the model has none, and the facts of
-    both. `failed`: outcomes of questions that were asked before, whose cost counts, too; `notes`: reasons why other
-    questions were not asked.
+    """Merge the answers in `outcomes`, in the order of the history, into one proposal. It has the model's choices and
+    brief, or the rules' own where the model has none, and the facts of both. `failed`: outcomes of questions that were
+    asked before, whose cost counts, too; `notes`: reasons why other questions were not asked.
 
     Raises:
         PlannerUnavailable: questions were asked, and none has an answer.
@@ -212,9 +200,9 @@ def _merged(
 
 
 def _read_turns(outcomes: Sequence[AskedOutcome], request: PlanRequest) -> dict[str, Any]:
-    """Return the fields of a `Provenance` that record what planner models have read, in earlier plans and now:
-    ``read_turns``, the number of turns up to the newest one read, without the last turn of the history, as it may not
-    be answered yet; and ``unread_turns``, the ids of those skipped."""
+    """Return the fields of a `Provenance` on what planner models have read, in earlier plans and now: the number of
+    turns up to the newest one read, without the last turn, as it may not be answered yet; and the ids of those skipped.
+    """
     read, _ = read_and_new(request, earlier_plan(request))
     read_numbers = {turn.turn.number for turn in read}
     read_numbers.update(*(outcome.reading.asked for outcome in outcomes if outcome.reading))
@@ -293,8 +281,7 @@ class RelayedPlanner:
         return _asked_proposal(request, load_prompts(), self._after_prefix, self._by_cards)
 
     def _after_prefix(self, basis: QuestionBasis, prompts: Prompts) -> AskedOutcome | str:
-        """Return the outcome of a question that another program adds to a copy of the agent's conversation, or the
-        reason why it is not asked (see `AskAfterPrefix`)."""
+        """Let another program ask in a copy of the agent's conversation (see `AskAfterPrefix`)."""
         if not self.prefix_tokens:
             return ""
         request, question = basis.request, RelayedQuestion("fork", prefix_question(basis, prompts))
@@ -308,7 +295,11 @@ class RelayedPlanner:
     def _by_cards(self, questions: Sequence[Question], basis: QuestionBasis, prompts: Prompts) -> list[AskedOutcome]:
         """Return the outcomes of `questions` with cards, by the recorded or relayed answers."""
         request, model = basis.request, self.model or DEFAULT_MODEL
-        most_tokens, recorded = request.settings.max_output_tokens, _recorded(self.answers, len(questions))
+        most_tokens = request.settings.max_output_tokens
+        recorded = None if isinstance(self.answers, Mapping) else iter(self.answers)
+        if recorded is not None and len(self.answers) != len(questions):
+            counts = f"{len(self.answers)} for {len(questions)} questions"
+            raise PlannerUnavailable(f"recorded answers: {counts}: record them again")
 
         def ask(some: Sequence[Question], notes: str) -> list[AskedOutcome]:
             relayed = [
@@ -336,30 +327,15 @@ class RelayedPlanner:
         return [known[question.id] for question in questions]
 
 
-def _recorded(answers: Mapping[str, RelayedAnswer] | Sequence[str], questions: int) -> Iterator[str] | None:
-    """Return an iterator over the recorded texts, one for each question, to take one when its question comes. Return
-    None if `answers` are not recorded texts but have the ids of their questions.
-
-    Raises:
-        PlannerUnavailable: there are more or fewer texts than `questions`.
-    """
-    if isinstance(answers, Mapping):
-        return None
-    if len(answers) != questions:
-        raise PlannerUnavailable(f"recorded answers: {len(answers)} for {questions} questions: record them again")
-    return iter(answers)
-
-
 def _recorded_answer(question: RelayedQuestion, text: str, request: PlanRequest) -> RelayedAnswer:
-    """Return the recorded `text` as the answer to `question`; its tokens are estimated, as nothing was sent."""
+    """Return a recorded `text` as the answer to `question`, with estimated tokens, as nothing was sent."""
     count = request.counter.text
     read = count(question.system) + count(question.prompt)
     return RelayedAnswer(text, Usage(input_tokens=read, output_tokens=count(text), requests=1))
 
 
 def _outcome(answer: RelayedAnswer, scope: Scope, request: PlanRequest, model: str, problem: str) -> AskedOutcome:
-    """Read `answer`, which may be about the turns of `scope`, and return its outcome: the usable parts, or an error
-    with the text `problem` if there are none."""
+    """Return the usable parts of `answer`, or an error with the text `problem` if there are none."""
     reading = None if answer.failure else read_answer(answer_in(answer.text), scope, request.now)
     if reading is not None and reading.is_usable:
         return AskedOutcome(reading, answer.usage, model, reading.notes(scope))

@@ -47,17 +47,16 @@ def why_not_prefix(agent: AgentRequest, model: str | None) -> str:
 
 
 def _drops_thinking(body: Mapping[str, Any]) -> bool:
-    """Return True if the API would remove the thinking from the agent's request when a question is added, and so lose
-    the cache. It does that with manual thinking, when the user's words follow results (source: Anthropic, "Prompt
-    caching", what invalidates the cache)."""
+    """Return True if a question would make the API remove the agent's thinking, and so lose the cache: with manual
+    thinking, when the user's words follow results (Anthropic, "Prompt caching", what invalidates the cache)."""
     thinking = body.get("thinking")
     enabled = isinstance(thinking, Mapping) and thinking.get("type") == "enabled"
     return enabled and model_family(str(body.get("model", ""))).thinks_manually
 
 
 def _ttl_seconds(body: Mapping[str, Any]) -> int:
-    """Return the seconds for which the provider caches the whole request `body`: an hour if all its cache marks ask for
-    that, else five minutes; 0 without any mark."""
+    """Return how long the provider caches the whole request: an hour if all its marks ask for that, else five minutes;
+    0 without any mark."""
     marks = list(cache_marks([body, *(body.get(name) for name in ("tools", "system", "messages"))]))
     if not marks:
         return 0
@@ -128,7 +127,6 @@ class PrefixQuestion(Asking):
         return self.failed(PlannerUnavailable(f"planner model {self.model}: {problem}", self.meter.usage))
 
     def _send(self) -> Any:
-        """Send the agent's request with the question added, and return the response."""
         from anthropic.types import Message
 
         body = request_behind_prefix(self.agent, self.text, self.request.settings.max_output_tokens)

@@ -109,9 +109,8 @@ def load_prompts(folder: str | Path | None = None) -> Prompts:
 
 def _file(name: str, folder: str | Path | None) -> Path:
     """Return the file of prompt `name` in `folder` if it exists, else the packaged one."""
-    folders = [packaged_folder()] if folder is None else [Path(folder), packaged_folder()]
-    files = [folder / f"{name}.md" for folder in folders]
-    return next((file for file in files if file.is_file()), files[-1])
+    own = Path(folder or packaged_folder(), f"{name}.md")
+    return own if own.is_file() else packaged_folder() / own.name
 
 
 def _check_folder(folder: Path) -> None:
@@ -125,7 +124,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _text(name: str, path: Path) -> str:
-    """Read the prompt `name` from the file `path`; raise a SettingsError if it is empty or has wrong variables."""
+    """Return the text of prompt `name`; raise a SettingsError if it is empty or has wrong variables."""
     try:
         text = path.read_text("utf-8-sig").strip()
     except FileNotFoundError:

@@ -162,7 +162,7 @@ class Question:
         return prompts.render(name, self.entries)
 
     def text(self, prompts: Prompts, notes: str = "") -> str:
-        """Return the user message of the question. `notes`: briefs that the model wrote for other parts of the history."""
+        """Return the user message of the question. `notes`: briefs that the model wrote for other turns."""
         brief = "\n".join(part for part in (self.shown.get("brief"), redact(safe_text(notes), self.secrets)) if part)
         return prompts.render(self.name, self.entries, **{**self.shown, "brief": brief or "(none yet)"})
 
@@ -245,8 +245,7 @@ def _tokens(turns: Sequence[TurnEvidence]) -> int:
 
 
 def _split(cards: Sequence[Card], most_tokens: int) -> Iterator[Sequence[Card]]:
-    """Split `cards` into groups of about equal size for separate questions. A group has at most `most_tokens`, unless a
-    single card has more."""
+    """Split `cards` into groups of about equal size, of at most `most_tokens` unless a single card has more."""
     all_tokens = sum(card.tokens for card in cards)
     largest_card = max((card.tokens for card in cards), default=0)
     most_tokens = min(most_tokens, all_tokens // max(1, math.ceil(all_tokens / most_tokens)) + largest_card // 2)
@@ -295,8 +294,8 @@ def _question(basis: QuestionBasis, turns: Sequence[TurnEvidence], cards: Sequen
 
 
 def _piece_sizes(basis: QuestionBasis, scope: Scope, brief: str, *, is_last: bool) -> str:
-    """Return the part of a question that states sizes: those of `sizes_text`, and which part of the history its cards
-    show, the folder of relative paths, and the length of the present `brief`."""
+    """Return `sizes_text`, with the part of the history on the cards, the folder of relative paths, and the length of
+    the present `brief`."""
     evidence, piece_tokens = basis.request.evidence, _tokens(scope.turns)
     text = sizes_text(basis, basis.turns if is_last else scope.turns)
     if piece_tokens < evidence.tokens:
@@ -334,8 +333,7 @@ def sizes_text(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> str:
 
 
 def _effects_sentence(basis: QuestionBasis) -> str:
-    """Return a sentence for the model on the effects (things sent, booked, paid, …) that rules add to its brief, so
-    that it does not write them again."""
+    """Return a sentence on the effects that rules add to the model's brief, so that it does not write them again."""
     turn_ids = recorded_turns(basis.request, basis.least_tokens)
     if not turn_ids:
         return "No effect is added by itself: write those that matter."
@@ -344,8 +342,8 @@ def _effects_sentence(basis: QuestionBasis) -> str:
 
 
 def _failures_sentence(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> str:
-    """Return sentences for the model with the failed turns that its brief is to mention, and the turns where a failed
-    action succeeded later. Empty without failures. Refusals by the user are not listed, as their words stay."""
+    """Return sentences with the failed turns that the brief is to mention, and the turns where a failed action
+    succeeded later; empty without failures. Refusals are not listed, as the user's words stay."""
     failed = [
         turn.turn.id
         for turn in turns
@@ -383,7 +381,7 @@ def brief_tokens(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> int:
 
 
 def _need(turn: TurnEvidence) -> float:
-    """Return how many raw tokens (not scaled to the model yet) the brief needs for `turn`."""
+    """Return how many raw tokens the brief needs for `turn`."""
     tokens = 0.0
     for line in turn.lines.to_read():
         if line.number not in turn.boilerplate_lines:
@@ -398,8 +396,8 @@ def _most_brief(request: PlanRequest) -> int:
 
 
 def _latest_request(turns: Sequence[TurnEvidence]) -> str:
-    """Return the user's last message for the model, with its turn id and the number of turns since. If it is a short
-    reply, such as "yes, the second", the option or question that it answers is added."""
+    """Return the user's last message, with its turn id, the number of turns since, and the option or question that it
+    answers if it is a short reply."""
     turn = next((turn for turn in reversed(turns) if turn.user_lines), None)
     if turn is None:
         return "(none)"
@@ -413,8 +411,7 @@ def _latest_request(turns: Sequence[TurnEvidence]) -> str:
 
 
 def _task(request: PlanRequest) -> str:
-    """Return the caller's task on one line. If the task is a text that the agent's host program wrote, return the
-    user's first message instead."""
+    """Return the caller's task on one line, or the user's first message if the host program wrote the task."""
     task = request.task
     if is_host_text(task):
         turn = next((turn for turn in request.evidence.turns.values() if turn.user_lines), None)
@@ -423,8 +420,8 @@ def _task(request: PlanRequest) -> str:
 
 
 def _typed_words(turns: Sequence[TurnEvidence]) -> str:
-    """Return what the user typed in `turns`, one statement a line, in order, each with its turn id. If not all fit in
-    `WORDS_CHARACTERS`, the newest turns go first; one turn takes at most a quarter of the space."""
+    """Return what the user typed in `turns`, one statement a line, each with its turn id: the newest turns that fit in
+    `WORDS_CHARACTERS`, of which one turn takes at most a quarter."""
     lines_by_turn: list[list[str]] = []
     room = WORDS_CHARACTERS
     for turn in reversed(turns):
@@ -441,8 +438,7 @@ def _typed_words(turns: Sequence[TurnEvidence]) -> str:
 
 
 def _newest_about(scope: Scope, page: Sequence[PageStatement], characters: int) -> str:
-    """Return those of the statements in `page` that cite turns of `scope`, one a line. If not all fit in `characters`,
-    return the newest ones."""
+    """Return the newest statements of `page` about turns of `scope` that fit in `characters`, one a line."""
     number = {turn.turn.id: turn.turn.number for turn in scope.turns}
     last_cited = [max((number.get(turn_id, 0) for turn_id in statement.turns), default=0) for statement in page]
     lines: dict[int, str] = {}
