@@ -44,8 +44,6 @@ LINE_CHARACTERS = 400
 """Number of first characters of a printed line in which signs of success or failure are looked for."""
 HEAD_CHARACTERS = 40
 """Largest length of the words before the counts in the last line of a run: ``Tests:`` in ``Tests: 2 failed``."""
-HEADING_WORDS = 6
-"""Number of words from which a line that ends in ":" may be the reason of a failure. A shorter one is a heading."""
 
 _ASKING = frozenset(
     (
@@ -106,18 +104,13 @@ _DENIES = lazy_pattern(
     re.I,
 )
 """Line that reports no failure in spite of its words: ``found no new issues``, ``warning: a.rs is never read``."""
-_HEADS = lazy_pattern(r"\W*(?:error|fatal|failure|panic)s?(?: output)?:\s*$", re.I)
-"""Heading above the line with the reason of a failure: ``Error:``, ``Error output:``."""
+_ABSENT = lazy_pattern(r"no such file or directory|no matches found|HTTP 404", re.I)
 _FRAME = lazy_pattern(
     r"\s{0,80}at \S|\s{0,80}\S{1,200}\.go:\d+ \+0x|created by |goroutine \d|\S{1,200}\((?:\{?0x|\.\.\.\))"
 )
 """Stack frame of an error: ``at run (a.js:3)``, ``goroutine 7``."""
-_ECHO = lazy_pattern(r"(?:\[[\w:.-]{1,40}\] )?[$>] \S")
-"""Command that a runner prints before it runs it: ``[lint:go] $ golangci-lint run``, ``> vitest run``."""
-_ABSENT = lazy_pattern(r"no such file or directory|no matches found|HTTP 404", re.I)
-_WORD = lazy_pattern(r"[^\W\d_]{2}")
-_MARKS = frozenset("#{}+-*|")
-"""Characters at the beginning of a line which show that it is a heading, code or a row of a table."""
+_WORDS = lazy_pattern(r"\s*+(?![#{}+*|-]).*[^\W\d_]{2}")
+"""Line of words, and no heading, code or row of a table: ``boom``; not ``## Intent``, ``} else {``."""
 _DONE = lazy_pattern(
     r"\[[\w./-]{1,120} (?:\(root-commit\) )?[0-9a-f]{7,40}\] |\s{0,8}(?:\d+ files? changed|[✓✔√] |[A-Z][a-z]{2,20}ed\b"
     r"|HEAD is now|To )|.{0,300}https?://\S"
@@ -164,35 +157,32 @@ def read_run(call: Call, result: Sequence[Statement], outcome: Outcome) -> Outco
         return outcome
     judged = _Result(call, result)
     verdict, counts = _verdict_of_run(judged)
+    idle = _idle_lines(judged, verdict, counts)
     has_ended = outcome.status != "running"
     if has_ended and _has_failed(judged, outcome, verdict):
         signs = counts if verdict == "failed" else ()
         report = _report(judged, signs)
         doubtful = outcome.is_doubtful or not _is_certain(judged, outcome, report, signs)
         failed = failed_outcome(report, _decisive(report), outcome.exit_code, counts=signs, is_doubtful=doubtful)
-        return replace(failed, idle=_idle_lines(call, result, verdict, counts))
+        return replace(failed, idle=idle)
     if has_ended and verdict == "passed":
-        idle = _idle_lines(call, result, verdict, counts)
         return Outcome("passed", numbers_of(counts), exit_code=outcome.exit_code, idle=idle)
     lines = numbers_of(_last_lines(judged))
     return replace(outcome, status="done" if has_ended else "running", lines=lines, reasons=(), decisive=())
 
 
-def _idle_lines(
-    call: Call, result: Sequence[Statement], verdict: Verdict | None, counts: Sequence[Statement]
-) -> tuple[int, ...]:
-    """Return the numbers of the lines of a run that add nothing to how it ended, so that they can be left out. If the
-    run passed, these are all lines except `counts`, those with its verdict; else the lines about passed tests."""
-    if call.kind != "run":
+def _idle_lines(result: _Result, verdict: Verdict | None, counts: Sequence[Statement]) -> tuple[int, ...]:
+    """Return the numbers of the lines that add nothing to how a run ended: if it passed, all lines except `counts`,
+    those with its verdict; else the lines about passed tests."""
+    if result.kind != "run":
         return ()
-    idle = result if verdict == "passed" else [line for line in result if _PASSED_TEST.match(line.text)]
-    counted = numbers_of(counts)
-    return tuple([number for number in numbers_of(idle) if number not in counted])
+    idle = [line for line in result.statements if verdict == "passed" or _PASSED_TEST.match(line.text)]
+    return tuple(sorted({*numbers_of(idle)} - {*numbers_of(counts)}))
 
 
 def _has_failed(result: _Result, outcome: Outcome, verdict: Verdict | None) -> bool:
-    """Return True if a call failed. `verdict`: what the printed lines of a run report about it. The error flag or an
-    exit code decides first. Without them, a change, read or search failed if its tool prints an error message."""
+    """Return True if a call failed. The error flag or an exit code decides first; then the `verdict` of a run, or of a
+    change, read or search an error message."""
     code = outcome.exit_code
     if any(command.starts("git", "merge-tree") for command in result.commands) or _is_answer_no(result, code):
         return False
@@ -208,9 +198,8 @@ def _has_failed(result: _Result, outcome: Outcome, verdict: Verdict | None) -> b
 
 
 def _has_run_failed(result: _Result, code: int | None, verdict: Verdict | None) -> bool:
-    """Return True if the printed lines of a run show that it failed, although neither the error flag nor its exit
-    `code` does. Its verdict decides. Without one, and if flag and code show no success either, a line that no
-    successful command prints is enough."""
+    """Return True if the printed lines of a run show that it failed, although its error flag and exit `code` do not.
+    Without a verdict, a line that no successful command prints is enough, if flag and code show no success."""
     if result.call.is_report:
         return False
     if verdict is not None:
@@ -230,16 +219,15 @@ def _reports_failure(text: str) -> bool:
 
 
 def _is_sign(text: str) -> bool:
-    """Return True if no successful command prints the line `text`: it is about an error, with its kind or its place in
-    a file, or about a failed test."""
+    """Return True for a line that no successful command prints: an error with its kind or place, or a failed test."""
     located = _LOCATED.match(text)
     begins = (located and located["column"]) or _NAMES_ERROR.match(text) or _FAILED_TEST.match(text)
     return bool(begins) and not _DENIES.match(text)
 
 
 def _is_certain(result: _Result, outcome: Outcome, report: Sequence[Statement], counts: Sequence[Statement]) -> bool:
-    """Return True if a call surely failed. Words in a result, or an exit code without a reason, are not enough.
-    `report`: lines that show the failure, see `_report`; `counts`: lines with the verdict of a failed run."""
+    """Return True if a call surely failed. Words in a result, or an exit code without a reason in its `report`, are not
+    enough; `counts`, the verdict of a failed run, are."""
     code = outcome.exit_code
     if counts and not (code == 0 and result.shows_all()):
         return True
@@ -252,8 +240,8 @@ def _is_certain(result: _Result, outcome: Outcome, report: Sequence[Statement], 
 
 
 def _is_answer_no(result: _Result, code: int | None) -> bool:
-    """Return True if the exit `code` is no sign of failure: the program was stopped, a search found nothing, or a read
-    ended without an error message."""
+    """Return True if the exit `code` is no failure: the program was stopped, a search found nothing, or a read ended
+    without an error message."""
     if "\x03" in result.call.input.values():  # input that stops a program
         return True
     if not code:
@@ -272,8 +260,7 @@ def _has_signs(result: _Result) -> bool:
 
 
 def _asks(command: Command) -> bool:
-    """Return True if `command` is a search or comparison, for which exit code 1 means "no". ``xargs`` and ``find`` may
-    run it: ``xargs -0 grep x``."""
+    """Return True for a search or comparison, for which exit code 1 means "no": ``xargs -0 grep x``."""
     words = command.words[:2] if command.words[0] == "git" else command.words
     if words[0] in ("xargs", "find"):
         return not _ASKING.isdisjoint(words)
@@ -281,16 +268,15 @@ def _asks(command: Command) -> bool:
 
 
 def _is_absence(text: str) -> bool:
-    """Return True if a reading program reports in the line `text` that a file or page does not exist, which answers the
-    call: ``ls: a: No such file or directory``."""
+    """Return True if a reading program reports that something does not exist, which answers the call: ``ls: a: No such
+    file or directory``."""
     program = text.strip().partition(":")[0].rpartition("/")[2]
     looks = program in ("zsh", "(eval)", "gh") or is_looking(Command((program,), "", ()))
     return looks and _ABSENT.search(text) is not None
 
 
 def _complaints(result: _Result, lines: Iterable[Statement]) -> list[Statement]:
-    """Return the error messages among `lines` that begin with the name of a program which the call ran, or of the
-    shell: ``cat: a.py: No such file``."""
+    """Return the `lines` that begin with the name of a program which the call ran: ``cat: a.py: No such file``."""
     programs = {"fatal", "bash", "zsh", "sh", *(command.words[0] for command in result.commands)}
     complaints = []
     for line in lines:
@@ -301,14 +287,17 @@ def _complaints(result: _Result, lines: Iterable[Statement]) -> list[Statement]:
 
 
 def _verdict(text: str) -> Verdict | None:
-    """Return whether the printed line `text` reports that a run passed or failed, by counts (``2 failed``) or by its
-    first words (``PASS``); None if it reports neither."""
+    """Return the verdict in a printed line by its counts (``2 failed``) or its first words (``PASS``)."""
     text = text[:LINE_CHARACTERS]
     prefix = _PREFIX.match(text)
     bare = text[prefix.end() :] if prefix else text
     if first_count := _COUNT.search(bare):
         head = bare[: first_count.start()].strip(" =✔✓")
-        if _may_precede(head, first_count[2].lower()):
+        if first_count[2].lower() in ("pass", "fail"):
+            sums_up = len(head) <= HEAD_CHARACTERS and len(head.split()) <= 2 and "error" not in head.lower()
+        else:
+            sums_up = head.strip("✖✗× ") in ("", "Found", "Summary:")
+        if sums_up:  # a line such as ``Tests: 2 failed``, and no sentence
             if any(int(count[1]) for count in _COUNT.finditer(bare) if count[2].lower() != "pass"):
                 return "failed"
             return None if head.startswith(("✖", "✗", "×")) else "passed"
@@ -317,21 +306,10 @@ def _verdict(text: str) -> Verdict | None:
     return "passed" if _PASSED.match(bare) else None
 
 
-def _may_precede(head: str, counted: str) -> bool:
-    """Return True if a line that begins with `head` before its first count may sum up a run, as ``Tests: 2 failed``
-    does, and is no sentence. `counted`: beginning of the word after the count, such as ``fail`` or ``error``."""
-    if counted in ("pass", "fail"):
-        return len(head) <= HEAD_CHARACTERS and len(head.split()) <= 2 and "error" not in head.lower()
-    return head.strip("✖✗× ") in ("", "Found", "Summary:")
-
-
 def _verdict_of_run(result: _Result) -> tuple[Verdict | None, Sequence[Statement]]:
-    """Return whether a run passed or failed by its printed lines, and the last lines that report it.
-
-    The last line with a verdict decides. But if any line reports a failure and the exit code is not known to be 0, the
-    run failed, as that line may be about the first of two commands. Calls that run nothing have no verdict, as counts
-    in their results are data.
-    """
+    """Return the verdict of a run, and the last lines that report it. The last line with a verdict decides; but if any
+    reports a failure and the exit code is not known to be 0, the run failed, as it may be about the first of two
+    commands. Calls that run nothing have no verdict, as counts in their results are data."""
     is_run = result.kind == "run" and not result.call.is_report
     judged = [(verdict, line) for line in result.printed if (verdict := result.verdict(line.text))] if is_run else []
     if not judged:
@@ -344,9 +322,8 @@ def _verdict_of_run(result: _Result) -> tuple[Verdict | None, Sequence[Statement
 
 
 def _last_lines(result: _Result) -> Sequence[Statement]:
-    """Return the lines that show how a call ended if it neither failed nor reports success. They are all lines of a
-    short result; of a run, the reports of completed actions, or else its last line; of a change, search or question,
-    the first line."""
+    """Return the lines that show how a call ended without failure or verdict: all of a short result; of a run, the
+    reports of completed actions or its last line; of a change, search or question, the first line."""
     printed = result.printed or [line for line in result.statements if line.text.strip()]
     if len(printed) <= OUTCOME_LINES:
         return printed
@@ -368,7 +345,7 @@ def _rank(text: str, result: _Result) -> _Rank | None:
         rank = _Rank.WORDS
     elif _NAMES_ERROR.match(text) or _LOCATED.match(text) or (has_words and _COMPLAINS.match(text)):
         rank = _Rank.REASON
-    elif has_words and not _ECHO.match(text) and len(text.split()) > 1:
+    elif has_words and len(text.split()) > 1:
         rank = _Rank.WORDS
     elif _EXIT.search(text):
         rank = _Rank.EXIT_CODE
@@ -381,7 +358,7 @@ def _report(result: _Result, counts: Sequence[Statement]) -> list[Statement]:
 
     For a read or search they are error messages of its programs, for a change one line. For other calls they are a
     reason and a failed test, then further ones, or else lines with words of failure. Lines with exit codes and
-    `counts`, those with the verdict of a failed run, follow. Without a reason, a line near the verdict takes its place.
+    `counts`, those with the verdict of a failed run, follow. Without a reason, the first and the last words are shown.
     """
     if result.kind in ("read", "search") and (complaints := _complaints(result, result.statements)):
         return complaints
@@ -392,10 +369,13 @@ def _report(result: _Result, counts: Sequence[Statement]) -> list[Statement]:
     reasons, tests = ranked[_Rank.REASON], ranked[_Rank.FAILED_TEST]
     if tests:
         # the tested program may print lines that look like reasons, so only those with words of failure count
-        reasons = sorted(filter(_gives_reason, reasons), key=partial(_distance, tests[0]))
+        reasons = [line for line in reasons if mentions_failure(line.text)]
+        reasons.sort(key=partial(_distance, tests[0]))
     report = [*reasons[:1], *tests[:1], *reasons[1:], *tests[1:]] or ranked[_Rank.WORDS]
     if not reasons and all(result.verdict(line.text) or line in tests for line in report):
-        report = list(dict.fromkeys([*tests, *_near_verdict(report, result), *report]))
+        others = [line for line in result.printed if not (_DENIES.match(line.text) or result.verdict(line.text))]
+        words = [line for line in others if _WORDS.match(line.text) and not _FRAME.match(line.text)]
+        report = list(dict.fromkeys([*tests, *words[:1], *words[-1:], *report]))
     if counts and report and not mentions_failure(report[0].text):
         report.insert(1, next((line for line in reversed(counts) if " " in line.text), counts[-1]))
     filled = [line for line in result.statements if line.text.strip()]
@@ -403,59 +383,28 @@ def _report(result: _Result, counts: Sequence[Statement]) -> list[Statement]:
 
 
 def _ranked(result: _Result) -> dict[_Rank, list[Statement]]:
-    """Return the distinct printed lines about a failure by the kind of information that they have. Among the reasons,
-    lines below a heading such as ``Error:`` come first, then those that `_gives_reason` accepts."""
-    below_headings = {line.text.strip() for head, line in pairwise(result.printed) if _HEADS.match(head.text)}
+    """Return the distinct printed lines about a failure by their rank; reasons with words of failure come first."""
     ranked: dict[_Rank, list[Statement]] = {rank: [] for rank in _Rank}
     distinct = {line.text.strip(): line for line in reversed(result.printed)}
-    for text, line in reversed(distinct.items()):
-        rank = _Rank.REASON if text in below_headings else _rank(line.text, result)
+    for line in reversed(distinct.values()):
+        rank = _rank(line.text, result)
         if rank is not None:
             ranked[rank].append(line)
-    ranked[_Rank.REASON].sort(key=lambda line: (line.text.strip() in below_headings, _gives_reason(line)), reverse=True)
+    ranked[_Rank.REASON].sort(key=lambda line: mentions_failure(line.text), reverse=True)
     return ranked
 
 
-def _gives_reason(line: Statement) -> bool:
-    """Return True if `line` has words of failure and is no heading: ``error: These files would be lost:``; not
-    ``Errors:``."""
-    heads = line.text.rstrip().endswith(":") and len(line.text.split()) < HEADING_WORDS
-    return mentions_failure(line.text) and not heads
-
-
 def _distance(test: Statement, line: Statement) -> tuple[bool, int]:
-    """Return a sort key for `line` by which the lines that may explain a failed `test` come first: those before it that
-    name a place in a file, the nearest first, and the line right after the test. Others follow in their order."""
+    """Return a sort key that puts lines first that may explain a failed `test`: those before it that name a place in a
+    file, the nearest first, and the line right after the test."""
     below = line.numbers[0] - test.numbers[-1]
     is_located = below < 0 and _LOCATED.match(line.text) is not None
     is_near = is_located or below == 1
     return not is_near, -below if is_located else line.numbers[0]
 
 
-def _near_verdict(report: Sequence[Statement], result: _Result) -> list[Statement]:
-    """Return a line that may explain a failure for which no line gives a reason: the last line of words above the first
-    verdict of failure in `report`, printed by the same script. Without a verdict, return the first and the last line of
-    words."""
-    with_words = [line for line in result.printed if _has_words(line, result)]
-    verdict_line = next((line for line in report if result.verdict(line.text) == "failed"), None)
-    if verdict_line is None:
-        return [*with_words[:1], *with_words[-1:]]
-    prefix = _PREFIX.match(verdict_line.text)
-    above = [line for line in with_words if line.numbers < verdict_line.numbers]
-    return [line for line in above if not prefix or line.text.startswith(prefix.group())][-1:]
-
-
-def _has_words(line: Statement, result: _Result) -> bool:
-    """Return True if `line` may explain a failure in words: it is no command, stack frame, verdict, code or table."""
-    text = line.text
-    if _ECHO.match(text) or _FRAME.match(text) or _DENIES.match(text) or result.verdict(text):
-        return False
-    return text.lstrip()[:1] not in _MARKS and _WORD.search(text) is not None and not line.lines[0].continues
-
-
 def _decisive(report: Sequence[Statement]) -> Sequence[Statement]:
-    """Return the lines of `report` that every compacted conversation keeps: the first one, and the second if only that
-    one shows that something failed."""
+    """Return the first line of `report`, and the second if only that one shows that something failed."""
     is_enough = len(report) < 2 or mentions_failure(report[0].text) or _verdict(report[1].text) != "failed"
     return report[: 1 if is_enough else 2]
 
@@ -541,8 +490,8 @@ def check_outcomes(evidence: Evidence) -> list[RecordLine]:
 
 
 def _end_of(ended_calls: Sequence[EndedCall], index: int) -> EndedCall:
-    """Return the call that shows how the run at `index` of `ended_calls` ended: the run itself, or if its command went
-    on in the background, the last call with the command's id as an argument."""
+    """Return the call that shows how the run at `index` ended: itself, or the last call with the id of its command as
+    an argument, if that went on in the background."""
     run = ended_calls[index]
     command_id = running_id(run.call.text) if run.outcome.status == "running" else ""
     if not command_id:
@@ -552,8 +501,7 @@ def _end_of(ended_calls: Sequence[EndedCall], index: int) -> EndedCall:
 
 
 def _check_outcome(evidence: Evidence, run: Call, end: EndedCall) -> str:
-    """Return words on how the check `run` ended, such as "`pytest` failed: 2 failed"; empty if nothing shows it.
-    `end`: the call that shows the end of the run."""
+    """Return words on how the check `run` ended at the call `end`: "`pytest` failed: 2 failed"; else ""."""
     command = f"`{shortened(evidence.shown(run.subject), COMMAND_CHARACTERS)}`"
     outcome, code = end.outcome, end.outcome.exit_code
     statements = end.turn.statements_of(outcome.lines)
