@@ -161,8 +161,7 @@ def _parsed(line: str) -> tuple[Command, ...]:
 
 
 def _without_git_options(command: Command) -> Command:
-    """Remove the options before git's subcommand, so that it is the second word: ``git log`` for ``git -C ../app log``,
-    with the folder ``../app``. Other commands stay the same."""
+    """Return ``git log``, with the folder ``../app``, for ``git -C ../app log``. Other commands stay the same."""
     if command.words[0] != "git":
         return command
     arguments, folder = command.words[1:], ""
@@ -226,12 +225,12 @@ def shell_changes(commands: Sequence[Command]) -> list[PathChange]:
 
 
 def _is_file(word: str) -> bool:
-    """Return True if `word` is the name of a file, by its ending: ``a/b.md``; not ``a/b``, ``$out.md``."""
+    """Return True for the name of a file with an ending: ``a/b.md``; not ``a/b``, ``$out.md``."""
     return _NAME.fullmatch(word) is not None and FILE_ENDING.search(word) is not None
 
 
 def _within(folder: str, path: str) -> str:
-    """Return `path`, which is relative to `folder`, with the folder before it. An absolute path stays the same."""
+    """Return `path` with the `folder` before it; an absolute path stays the same."""
     if path[1:2] == ":":
         return path
     joined = join(folder, path.removeprefix("./"))
@@ -241,9 +240,8 @@ def _within(folder: str, path: str) -> str:
 
 
 def _changed(command: Command) -> list[PathChange]:
-    """Return the changes of the files that a command names as arguments, as in ``sed -i _ a.py``, ``git checkout --
-    a.py`` and ``mv a b``; not in ``sed -n``, ``git checkout -b a`` and ``git rm --cached a``. The result may contain
-    words that are no file names, such as the script of ``sed``."""
+    """Return the changes of files that a command names: ``sed -i _ a.py``, ``git checkout -- a.py``, ``mv a b``; not
+    ``sed -n`` or ``git rm --cached a``. The result may contain other words, such as the script of ``sed``."""
     words = command.words
     operands = tuple(word.strip("\"'") for word in words[1:])
     how = ""
@@ -319,8 +317,8 @@ def read_tool(name: str, arguments: Mapping[str, Any], reading: CallReading) -> 
 
 
 def _kind(name: str, command: str, commands: Sequence[Command], kind: CallKind) -> CallKind:
-    """Return the kind of a call. `kind`: its kind by general signs, which is returned for an unknown tool. A shell line
-    has the kind ``read`` if its main command only reads and no command changes a file, else ``run``."""
+    """Return the kind of a call; `kind` by general signs if the tool is unknown. A shell line is a ``read`` if its main
+    command only reads and no command changes a file."""
     if kind == "ask" or "kubectl" in name:  # its tools change a cluster, not the files that they read
         return "other" if kind == "write" else kind
     if _PROCESS.search(name):
@@ -339,7 +337,7 @@ def commands_in(call: Call) -> tuple[Command, ...]:
 
 
 def _commands_of_call(name: str, arguments: Mapping[str, Any], command: str) -> tuple[Command, ...]:
-    """Return the shell commands in `command`, one of the `arguments` of the tool `name`; none if it is other code."""
+    """Return the shell commands in the argument `command`; none if it is other code."""
     is_script = name == "exec" and command == arguments.get("input")  # Codex's tool, in place of a shell line
     is_shell = _SHELL.search(name) is not None and command != arguments.get("code")
     return commands_of(command) if command and is_shell and not is_script else ()
@@ -368,8 +366,7 @@ def edit_of(call: Call) -> tuple[str, str]:
 
 
 def _tried(arguments: Mapping[str, Any], command: str) -> str:
-    """Return the first line that an edit adds, or if it adds none, replaces. It distinguishes several attempts on the
-    same file. A comment is returned only if there is no other line."""
+    """Return the first line that an edit adds or else replaces, if possible no comment, to distinguish attempts."""
     old, new = argument(arguments, _OLD), argument(arguments, (*_NEW, "patch", "content"))
     new = new or "\n".join(line[1:] for line in command.splitlines() if line[:1] == "+")
     old_lines = {"", *map(str.strip, old.splitlines())}
@@ -379,8 +376,7 @@ def _tried(arguments: Mapping[str, Any], command: str) -> str:
 
 
 def _changes_branch(command: Command) -> bool:
-    """Return True if a command goes to another branch, so that the same reads may return something else after it:
-    ``git switch main``; not ``git checkout -- src/a.py``."""
+    """Return True if a command goes to another branch: ``git switch main``; not ``git checkout -- src/a.py``."""
     forms = (("git", "checkout"), ("git", "switch"), ("gh", "pr", "checkout"))
     return "--" not in command.words and any(command.starts(*words) for words in forms)
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 from operator import itemgetter
 from posixpath import join
-from typing import NamedTuple
 
 from planner.evidence.calls import Call, Outcome
 from planner.evidence.turns import Evidence, RecordLine, TurnEvidence, shortened
@@ -94,8 +93,8 @@ def common_root(paths: Iterable[str]) -> str:
 
 
 def _common_root(paths: Mapping[str, int]) -> str:
-    """Return the folder for which the product of its length and the number of paths in it is largest, or its parent if
-    that has many more paths. `paths`: how often each path occurs."""
+    """Return the folder with the largest product of its length and the number of `paths` in it, or its parent if that
+    has many more."""
     uses: Counter[str] = Counter()
     for path, times in paths.items():
         parts = path.split("/", DEEPEST_FOLDER)[:DEEPEST_FOLDER]
@@ -127,8 +126,8 @@ def repository_root(root: str, texts: Iterable[str]) -> str:
 
 
 def _relative_path(beginning: str) -> re.Pattern[str]:
-    """Return a pattern of relative paths with this `beginning`, also after ``./``. What precedes is tested last, as a
-    search for plain text takes a tenth of the time."""
+    """Return a pattern of relative paths with this `beginning`. What precedes is tested last, which is ten times
+    faster."""
     start, of_path = re.escape(beginning), r"[\w.:/~-]"
     before = rf"(?<!{of_path}{start})|(?<=(?<!{of_path})\./{start})"
     return re.compile(rf"{start}(?:{before})[\w.@+-]")
@@ -223,11 +222,8 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
 
 def _done_by_commands(turn: TurnEvidence) -> tuple[tuple[Sequence[Command], Sequence[PathChange]], ...]:
     """Return for each call of `turn` the shell commands that it completed, and the files that they changed."""
-    done: list[tuple[Sequence[Command], Sequence[PathChange]]] = []
-    for _, call, outcome in turn.ended_calls:
-        commands = commands_done(call, outcome)
-        done.append((commands, tuple(_changes_by_commands(call, outcome, commands))))
-    return tuple(done)
+    ended = [(call, outcome, commands_done(call, outcome)) for _, call, outcome in turn.ended_calls]
+    return tuple((commands, tuple(_changes_by_commands(call, outcome, commands))) for call, outcome, commands in ended)
 
 
 @dataclass
@@ -262,8 +258,7 @@ class _Changes:
 
 
 def _is_reversal(change: FileChange, call: Call, turn_id: str) -> bool:
-    """Return True if the edit `call` undoes an earlier edit: it replaces that one's new text by its old text. Then the
-    earlier edit is forgotten; else `call` is recorded as an edit."""
+    """Return True if `call` replaces an earlier edit's new text by its old one, and forget that edit; else record it."""
     old, new = edit_of(call)
     reversed_at = change.edits.pop((new, old), "") if old and new else ""
     if reversed_at:
@@ -300,8 +295,8 @@ def _undoing_command(command: Command) -> str:
 
 
 def _changes_by_commands(call: Call, outcome: Outcome, commands: Sequence[Command]) -> Iterator[PathChange]:
-    """Yield the changes of files by the completed `commands` of `call`, and by scripts in its here-documents. A script
-    counts as changing a file if it writes something and contains the name of only this file."""
+    """Yield the changes of files by `commands`, and by scripts in here-documents that write something and name one
+    file."""
     for path, how in shell_changes(commands):
         yield PathChange(path if is_absolute(path) else join(folder_of(call), path), how)
     if outcome.status not in ("passed", "done"):
@@ -314,8 +309,7 @@ def _changes_by_commands(call: Call, outcome: Outcome, commands: Sequence[Comman
 
 
 def _commit_or_undo(changes: _Changes, has_commit: bool, undoing: str, turn_id: str) -> None:
-    """Record in `changes` what git did to all earlier changes in the turn `turn_id`. `has_commit`: True if it committed
-    them; `undoing`: the command that undid those that were not committed, "" without one."""
+    """Record that git committed all earlier `changes`, or by the command `undoing` undid the others."""
     for path, change in changes.by_path.items() if has_commit or undoing else ():
         change.committed = change.committed or has_commit
         if undoing and not (is_scratch(path) or change.committed or change.how == WITH_WORKTREE):
@@ -324,9 +318,8 @@ def _commit_or_undo(changes: _Changes, has_commit: bool, undoing: str, turn_id: 
 
 
 def _affected(changes: _Changes, path: str, root: str) -> list[FileChange]:
-    """Return the changes of the files that a command affects: of all known files in the folder `path` if it ends in a
-    slash, else of the file `path`. A relative path is looked for in the folder `root`, too. Temporary files count only
-    if they are known."""
+    """Return the changes of the file `path`, or if it ends in a slash of all known files in that folder, also below
+    `root`. Temporary files count only if they are known."""
     path_end = _UPWARD.sub("", path)
     if path[-1] != "/":
         files = [changes.known_path(path_end)]
@@ -402,20 +395,9 @@ _RUN_BY_USER = lazy_pattern(r"</?bash-(?:input|stdout)>")
 """Tags of Claude Code around a command that the user ran, ``! git commit``, and around its output."""
 
 
-class _Commit(NamedTuple):
-    """Commit in the project's repository, as git reported it."""
-
-    digest: str
-    """Hash of the commit, often abbreviated."""
-    subject: str
-    """First line of the commit's message."""
-    turn_id: str
-    """Id of the turn that made the commit."""
-
-
 def _git_outputs(evidence: Evidence) -> Iterator[tuple[TurnEvidence, str, Sequence[Command]]]:
-    """Yield what git printed in the project, in order: the turn, the output, and the commands that printed it. The
-    agent's calls ran these commands, or the user did: Claude Code reports the user's commands in their message."""
+    """Yield what git printed in the project: the turn, the output, and its commands, of the agent's calls or of the
+    user, as Claude Code reports them."""
     for turn in evidence.turns.values():
         if turn.turn.kind == "user" and _RUN_BY_USER.search(turn.text):
             ran = turn.text.partition("<bash-input>")[2].partition("</bash-input>")[0]
@@ -426,8 +408,7 @@ def _git_outputs(evidence: Evidence) -> Iterator[tuple[TurnEvidence, str, Sequen
 
 
 def _git_calls(turn: TurnEvidence) -> tuple[tuple[Call, list[Command]], ...]:
-    """Return the calls of `turn` that may print commits, branches and conflicts, each with its git commands. A call
-    with ``git merge-tree`` is left out, as that prints the conflicts of a merge which does not take place."""
+    """Return the calls of `turn` with git commands, but not ``git merge-tree``, whose merge does not take place."""
     git_calls = []
     for call in turn.calls:
         commands = [command for command in commands_in(call) if command.words[0] in ("git", "gh", "glab")]
@@ -437,8 +418,7 @@ def _git_calls(turn: TurnEvidence) -> tuple[tuple[Call, list[Command]], ...]:
 
 
 def _is_elsewhere(call: Call, root: str) -> bool:
-    """Return True if a command of `call` runs in another project: in a folder that is neither in `root` nor above it.
-    Examples are ``cd /srv/other && git status`` and ``git -C ../other log``; not ``cd src``."""
+    """Return True if a command runs in a folder that is neither in `root` nor above it: ``git -C ../other log``."""
     if not root:
         return False
     commands = commands_in(call)
@@ -451,31 +431,24 @@ def _is_elsewhere(call: Call, root: str) -> bool:
 
 def commits(evidence: Evidence) -> list[RecordLine]:
     """Return a statement on each commit that was neither amended nor undone: ``commit a1b2c3d Fix the race``."""
-    commits_so_far: list[_Commit] = []
+    commits_by_subject: dict[str, tuple[str, str]] = {}  # hash and turn id
     for turn, text, commands in _git_outputs(evidence):
-        if "fatal: " not in text:
-            commits_so_far = commits_so_far[: len(commits_so_far) - sum(map(_removed_commits, commands))]
+        removed = 0 if "fatal: " in text else sum(map(_removed_commits, commands))
+        for subject in list(commits_by_subject)[::-1][:removed]:
+            del commits_by_subject[subject]
         if any(_REBASING.intersection(command.words) for command in commands):
-            commits_so_far = []  # all commits may have other hashes now
-        logged = {subject: digest for digest, subject in reversed(_LOGGED.findall(text))}
-        commits_so_far = [
-            commit._replace(digest=_newer_digest(commit.digest, logged.get(commit.subject, commit.digest)))
-            for commit in commits_so_far
-        ]
-        commits_so_far += [_Commit(digest, subject, turn.turn.id) for digest, subject in _COMMIT.findall(text)]
-    last_of_hash = {commit.digest[:7]: commit for commit in commits_so_far}  # git abbreviates a hash to seven digits
+            commits_by_subject = {}  # all commits may have other hashes now
+        for digest, subject in reversed(_LOGGED.findall(text)):
+            known_digest, turn_id = commits_by_subject.get(subject, ("", ""))
+            if turn_id and not (known_digest.startswith(digest) or digest.startswith(known_digest)):
+                commits_by_subject[subject] = digest, turn_id
+        for digest, subject in _COMMIT.findall(text):
+            commits_by_subject.pop(subject, None)
+            commits_by_subject[subject] = digest, turn.turn.id
     return [
-        RecordLine(
-            f"commit {commit.digest} {shortened(commit.subject, SUBJECT_CHARACTERS)}", (commit.turn_id,), "FACTS"
-        )
-        for commit in last_of_hash.values()
+        RecordLine(f"commit {digest} {shortened(subject, SUBJECT_CHARACTERS)}", (turn_id,), "FACTS")
+        for subject, (digest, turn_id) in commits_by_subject.items()
     ]
-
-
-def _newer_digest(digest: str, logged: str) -> str:
-    """Return the present hash of a commit: `logged`, which a later log prints for it, if that is another hash than
-    `digest`, and not only a shorter or longer form; else `digest`."""
-    return digest if digest.startswith(logged) or logged.startswith(digest) else logged
 
 
 def _removed_commits(command: Command) -> int:
