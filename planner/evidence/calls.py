@@ -47,8 +47,7 @@ _ASK = lazy_pattern(r"(?:^|_)ask|question|user_input|exit_?plan", re.I)
 
 
 def _word(verbs: str) -> str:
-    """Return a pattern for one of `verbs` as a whole word of a name: ``get`` in ``get_order`` and ``userGet``; not in
-    ``budget``, as ``cat`` in ``send_notification`` shows nothing."""
+    """Return a pattern for one of `verbs` as a word of a name: ``get`` in ``get_order``, ``userGet``; not ``budget``."""
     return rf"(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?i:{verbs})(?![a-z])"
 
 
@@ -172,8 +171,7 @@ class Call:
 
     @property
     def _is_answer(self) -> bool:
-        """True if the result is too long to be the receipt of an action: a list, many lines, or a long text. Then the
-        call only asked for something."""
+        """True if the result is too long for the receipt of an action: a list, many lines, or a long text."""
         text = self.text
         parsed = parsed_result(text)
         parts = list(parsed.values()) if isinstance(parsed, dict) else [parsed]
@@ -197,9 +195,8 @@ class Call:
 
     @property
     def _arguments(self) -> str:
-        """Arguments of the call on one line, with their names if there are several. Lists and objects are left out. If
-        it is declared which arguments name the tool's object, these come first; of a tool that reads, only these are
-        shown."""
+        """Arguments of the call on one line, without lists and objects, with their names if there are several. Those
+        that are declared to name the object come first; of a tool that reads, only these are shown."""
         keys = self.use.object_arguments if self.use is not None else ()
         of_object = {key: self.input[key] for key in keys if key in self.input}
         shown = of_object if of_object and not self.acts else {**of_object, **self.input}
@@ -250,8 +247,7 @@ def argument(arguments: Mapping[str, Any], keys: Sequence[str]) -> str:
 
 
 def _is_range(value: object) -> bool:
-    """Return True if an argument selects a range: it is a number, a list of numbers or a text of numbers, such as
-    ``10``, ``[1, 40]`` or ``"5-9"``."""
+    """Return True if an argument selects a range: ``10``, ``[1, 40]``, ``"5-9"``."""
     if isinstance(value, list):
         return bool(value) and all(map(_is_range, value))
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -404,8 +400,8 @@ def read_outcome(call: Call, result: Sequence[Statement]) -> Outcome:
 
 
 def _texts_of(call: Call, result: Sequence[Statement]) -> Iterator[tuple[str, Sequence[Statement]]]:
-    """Yield each text of the result of `call` with its lines, as each may report how the call ended. The texts of a
-    call that only reads count as one, as the later ones are what it read."""
+    """Yield each text of the result with its lines, as each may report how the call ended. Those of a call that only
+    reads count as one, as the later ones are what it read."""
     texts = result_texts(call.result or {})
     if len(texts) < 2 or call.returns_data or call.is_report:
         yield call.text, result
@@ -417,8 +413,7 @@ def _texts_of(call: Call, result: Sequence[Statement]) -> Iterator[tuple[str, Se
 
 
 def _failure_in(call: Call, text: str, lines: Sequence[Statement]) -> Outcome | None:
-    """Return the outcome of `call` if `text`, a text of its result, reports that the call failed or was refused; else
-    None. `lines`: the lines of `text`."""
+    """Return the outcome of `call` if `text`, a text of its result with these `lines`, reports a failure or refusal."""
     filled, code = [line for line in lines if line.text.strip()], _exit_code(call, lines)
     if any(is_refusal(line.text) for line in filled[:2] if not line.lines[0].continues):
         users_words = [line for line in filled if line.lines[0].source == "user"][:REPORT_LINES]
@@ -434,15 +429,13 @@ def _failure_in(call: Call, text: str, lines: Sequence[Statement]) -> Outcome | 
 
 
 def _exit_code(call: Call, lines: Sequence[Statement]) -> int | None:
-    """Return the exit code of `call`, which is printed in `lines` of its result; None without one. A code in a log or
-    record that the call read is not its own."""
+    """Return the exit code of `call` in `lines` of its result. One in a log that the call read is not its own."""
     return None if call.returns_data else exit_code(lines)
 
 
 def _begins_as_error(call: Call, text: str, filled: Sequence[Statement]) -> bool:
-    """Return True if `text`, a text of the result of `call`, begins with a report of an error: ``Error: no such
-    flight``. In a file or a long answer, such words may be content. `filled`: the lines of `text` that are not empty.
-    """
+    """Return True if `text`, with the `filled` lines, begins with a report of an error: ``Error: no such flight``. In a
+    file or a long answer, such words may be content."""
     if not filled or call.kind == "ask" or parsed_result(text) is not None:  # of JSON, the fields decide
         return False
     sign, is_short = error_sign(filled[0].text), sum(not line.lines[0].continues for line in filled) <= OUTCOME_LINES
@@ -452,14 +445,12 @@ def _begins_as_error(call: Call, text: str, filled: Sequence[Statement]) -> bool
 
 
 def _still_runs(result: Sequence[Statement]) -> bool:
-    """Return True if a call had not ended when its `result` was read, as the host program reports."""
     return any(is_running(line.text) for line in result[:HEAD_LINES])
 
 
 def _reasons(filled: Sequence[Statement], name: str = "") -> Sequence[Statement]:
     """Return the lines that show best why a call failed: the one with the field `name`, which reports the error, and
-    the first ones with a word of failure; or else the first ones of its result. `filled`: lines of the result that have
-    text."""
+    the first ones with a word of failure; or else the first ones of its `filled` lines."""
     naming = [line for line in filled if name and f'"{name}"' in line.text][:1]
     with_words = (line for line in filled if line not in naming and mentions_failure(line.text))
     if reasons := [*naming, *islice(with_words, REPORT_LINES - len(naming))]:
@@ -519,9 +510,8 @@ def printed_lines(result: Sequence[Statement]) -> list[Statement]:
 
 
 def _informative_lines(call: Call, filled: Sequence[Statement]) -> Sequence[Statement]:
-    """Return the lines that show how a call without a failure ended. `filled`: lines of its result that have text. They
-    are all lines of a short result. Of a longer one, it is the first line with a URL, or else the first line, if the
-    call changed, searched or asked something; otherwise none."""
+    """Return the lines that show how a call without a failure ended: all `filled` lines of a short result; of a longer
+    one, if the call changed, searched or asked something, the first line with a URL or else the first."""
     later = (line for line in filled if not is_wrapping(line.text))
     first = [*islice(later, OUTCOME_LINES + 1)] or filled
     if len(first) <= OUTCOME_LINES:
@@ -559,9 +549,8 @@ def listed_failures(statements: Sequence[Statement]) -> Iterator[list[Statement]
 
 
 def _rest_of_entry(indent: int, after: Sequence[Statement]) -> Iterator[Statement]:
-    """Yield the lines that belong to an error in a list: its continuation, and the line of its remedy or else the first
-    line below it. `indent`: indentation of the error; its details are indented further. `after`: all lines after the
-    first one of the error."""
+    """Yield the lines `after` an error in a list that belong to it: its continuation, and its remedy or else the first
+    line below it. Its details are indented further than `indent`."""
     continued = list(takewhile(lambda line: line.lines[0].continues, after))
     yield from continued
     after = after[len(continued) :]

@@ -85,8 +85,7 @@ class Effect:
 
 
 def _cut(text: str, most: int) -> str:
-    """Return `text` cut to `most` characters, with the first word with a digit of what is left out, such as a number of
-    an order: ``send_mail Your refund… R-88140``."""
+    """Cut `text`, but keep the first word with a digit of what is left out: ``send_mail Your refund… R-88140``."""
     if len(text) <= most:
         return text
     kept = shortened(text, most)
@@ -181,8 +180,7 @@ def reported_later(evidence: Evidence) -> dict[CallPlace, LaterReport]:
 
 
 def _report_of(action: Call, ended: EndedCall, shown: Container[str]) -> LaterReport | None:
-    """Return the lines of the later call `ended` that may show what became of `action`; None without any. `shown`:
-    lines of results before the action."""
+    """Return the lines of a later call that may show what became of `action`. `shown`: result lines before it."""
     turn, call, outcome = ended
     names = {field.value for field in _object_of(action)}
     if outcome.status == "failed" or not names.issubset(field.value for field in _leaves("", call.input)):
@@ -196,9 +194,8 @@ def _report_of(action: Call, ended: EndedCall, shown: Container[str]) -> LaterRe
 
 
 def _acting(evidence: Evidence) -> frozenset[CallPlace]:
-    """Return the places of the calls that change the outside world. They are those with `Call.acts`, and also calls
-    with long results in which most values are known from the arguments or earlier results: many services answer an
-    action with the whole record that it changed or created."""
+    """Return the places of the calls that change the outside world: those with `Call.acts`, and those with long results
+    of mostly known values, as many services answer an action with the whole record that it changed."""
     shown: set[_JsonField] = set()
     texts: set[str] = set()  # results since the last action, as an action may restore what was before
     texts_of_tools: set[tuple[str, str]] = set()
@@ -217,16 +214,15 @@ def _acting(evidence: Evidence) -> frozenset[CallPlace]:
 
 
 def _restates(call: Call, fields: Sequence[_JsonField], shown: set[_JsonField]) -> bool:
-    """Return True if at least `KNOWN_SHARE` of the JSON values in the result of `call`, `fields`, were known before: as
-    an argument, or from earlier results (`shown`)."""
+    """Return True if most of the result's `fields` were known before, as arguments or from results so far (`shown`)."""
     inputs = {argument.value for argument in _leaves("", call.input)}
     known = [value for value in fields if value in shown or value.value in inputs]
     return len(known) >= KNOWN_SHARE * max(1, len(fields))
 
 
 def _object_of(call: Call) -> frozenset[_JsonField]:
-    """Return the arguments that name the object of an action: those that the user declared; or else the first one that
-    is an identifier, neither a number nor a date; or else the first one."""
+    """Return the arguments that name the object of an action: those that the user declared, else the first identifier
+    that is no number or date, else the first argument."""
     arguments = list(_leaves("", call.input))
     keys = call.use.object_arguments if call.use is not None else ()
     declared = [argument for argument in arguments if argument.key in keys]
@@ -240,18 +236,14 @@ def _shared_arguments(call: Call, other: Call) -> int:
 
 
 def _arguments(arguments: Mapping[str, object]) -> Iterator[_JsonField]:
-    """Yield each argument of a call with its name and its value as words, even if the value is a nested object."""
+    """Yield each argument of a call, with its value as words."""
     return (_JsonField(str(key), _plain(value)) for key, value in arguments.items())
 
 
 def _receipt(call: Call, fields: Sequence[_JsonField], shown: set[_JsonField]) -> str:
-    """Return the new part of a call's result on one line, without the marks of JSON.
-
-    `fields`: all JSON values of the result; without any, the whole result is returned. `shown`: values of earlier
-    results. A value is new if it is neither in `shown` nor an argument. Values that are true and states such as
-    ``booked`` are returned, too, and those whose keys the user declared to keep, which come first. If no value is new,
-    the first one is returned.
-    """
+    """Return the new part of a call's result on one line: of JSON its `fields` that are neither in earlier results
+    (`shown`) nor arguments, or are true, states such as ``booked``, or declared to be kept, which come first; if no
+    field is new, the first one; of other results the whole."""
     if not fields:
         return " ".join(call.text.split())
     inputs = {argument.value for argument in _arguments(call.input)}
@@ -275,8 +267,7 @@ def _fields(text: str) -> list[_JsonField]:
 
 
 def _leaves(key: str, value: object) -> Iterator[_JsonField]:
-    """Yield each text, number, … in the JSON value `value` with its key. `key`: key of `value`, and of items of a
-    list."""
+    """Yield each text, number, … in the JSON data `value` with its key, which items of a list share."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from _leaves(str(name), inner)
@@ -301,8 +292,8 @@ def _plain(value: object) -> str:
 
 
 def _listed(fields: Iterable[_JsonField]) -> str:
-    """Return JSON values on one line: ``NORDL26, nights: 2, 3``. The key is left out if the value has letters (other
-    than ``true``, ``false`` and ``null``), so that it is clear by itself, or if the value before has the same key."""
+    """Return JSON values on one line: ``NORDL26, nights: 2, 3``. The key is left out if the value has letters, so that
+    it is clear by itself, or if the value before has the same key."""
     listed, key_before = [], ""
     for key, value in fields:
         is_clear = key == key_before or (value not in ("true", "false", "null") and any(map(str.isalpha, value)))
@@ -333,14 +324,12 @@ def open_calls(evidence: Evidence) -> Iterator[Pending]:
 
 
 def _forget(ended_ids: Iterable[str], head_of_id: dict[str, str], running: dict[str, Pending]) -> None:
-    """Remove the calls with these ids from the two mappings of `open_calls`, as they have ended."""
     for call_id in ended_ids:
         running.pop(head_of_id.pop(call_id), None)
 
 
 def _notices(turn: TurnEvidence) -> list[str]:
-    """Return the messages of the host program in `turn`, such as that a command has ended: its texts, except results
-    of calls and reports that a command still runs."""
+    """Return the texts of the host program in `turn`, without reports that a command still runs."""
     results = {call.result_block for call in turn.calls}
     blocks: dict[int, list[str]] = {}
     for line in turn.lines.of_sources("host", "tool"):
@@ -429,8 +418,7 @@ def written_tasks(call: Call) -> tuple[Task, ...] | None:
 
 
 def _items(value: object) -> Iterator[Task]:
-    """Yield the tasks in `value`, an argument of a call: a list of objects, an object that contains such a list, the
-    same as JSON text, or a checklist in Markdown."""
+    """Yield the tasks in an argument: a list of objects, an object with one, the same as JSON text, or a checklist."""
     if isinstance(value, str):
         for mark, text in _CHECKBOX.findall(value):
             yield Task(text.strip(), _STATUS_OF_MARK.get(mark.lower(), "pending"))
@@ -447,7 +435,7 @@ def _status(entry: Mapping[str, Any]) -> str:
 
 
 def _first(entry: Mapping[str, Any], keys: tuple[str, ...]) -> str:
-    """Return the first text or whole number in the JSON object `entry` under one of `keys`, as text; "" without one."""
+    """Return the first text or whole number under one of `keys`, as text; else ""."""
     values = (str(value) for key in keys if isinstance(value := entry.get(key), str | int))
     return next((value for value in values if value.strip()), "")
 

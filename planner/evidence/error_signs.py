@@ -172,12 +172,11 @@ def error_field(result: Mapping[str, Any], asked: str, *, may_act: bool, depth: 
 
 
 def _names_error(key: str, name: str) -> bool:
-    """Return True if a field `key`, in small letters without separators `name`, contains an error if it has one."""
+    """Return True for the name of a field that contains an error if it has one."""
     return name in _ERROR_KEYS or (_ERROR_KEY.fullmatch(key) is not None and not _NO_ERROR.match(key))
 
 
 def _is_failed_state(name: str, value: str, asked: str, *, may_act: bool) -> bool:
-    """Return True if `value`, in a field `name` about how a call ended, reports a failure that was not asked for."""
     word = _plain(value)
     is_asked = word.removesuffix("ed") in _plain(asked).replace("y", "i")  # ``deny``, ``denied``
     is_failed = (word in _ERROR_STATES and (may_act or name == "status")) or (word in _FAILED_STATES and may_act)

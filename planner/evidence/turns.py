@@ -443,8 +443,8 @@ def _numbers(groups: Iterable[Iterable[int]]) -> tuple[int, ...]:
 
 
 def _unasked(lines: Lines, calls: Sequence[Call]) -> Iterator[Call]:
-    """Yield a call without a name for each result that answers none of `calls`, so that its failures are read, too.
-    There are such results if an agent writes its actions as text."""
+    """Yield a call without a name for each result that answers none of `calls`, as of an agent that acts in text, so
+    that its failures are read, too."""
     answered = {call.result_block for call in calls}
     for text in lines.texts:
         if text.part == "result" and text.block not in answered:
@@ -466,12 +466,10 @@ def _related(turns: Sequence[TurnEvidence]) -> dict[str, TurnEvidence]:
 
 
 def _superseded(turns: Sequence[TurnEvidence]) -> dict[str, str]:
-    """Find the turns that are not needed any more because later turns repeat all their calls: ``{"t3": "t9"}`` if t9
-    repeats the last call of t3.
+    """Find the turns all of whose calls later turns repeat: ``{"t3": "t9"}`` if t9 repeats the last call of t3.
 
-    A call is repeated by the same call with the same result; a read or search by the same call with any result. A read
-    of a whole object is also repeated by a later read of all of it, and by a call that writes it whole. Another call
-    with another result, such as "go east" in another room, is no repetition.
+    A call is repeated by the same call with the same result; a read or search by the same call with any result; a read
+    of a whole object also by a later read of all of it, and by a call that writes it whole.
     """
     turn_of_content: dict[bytes, str] = {}  # id of the next turn that makes the same call
     turn_of_whole: dict[str, str] = {}  # id of the next turn that reads or writes the whole object
@@ -495,8 +493,7 @@ def _superseded(turns: Sequence[TurnEvidence]) -> dict[str, str]:
 
 
 def _contents(turn: TurnEvidence) -> list[bytes]:
-    """Return for each call of `turn` a digest of its tool, its input and, unless it only reads, its result. Calls with
-    equal digests repeat each other."""
+    """Return for each call a digest of its tool, its input and, unless it only reads, its result."""
     texts = ["" if call.kind in ("read", "search") else call.text for call in turn.calls]
     digests = [blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
     return [call.identity + digest for call, digest in zip(turn.calls, digests, strict=True)]
@@ -507,9 +504,8 @@ def _reads_whole(call: Call) -> bool:
 
 
 def _answers(turns: Sequence[TurnEvidence]) -> dict[str, str]:
-    """Find where the agent finished what the user asked for: ``{"t1": "t30"}`` if t30 is its answer to t1. The answer
-    is the agent's last message before the user writes again, or at the end. It has no calls, follows turns with calls,
-    and does not end with a question. There is none if the user stopped the agent."""
+    """Find where the agent finished what the user asked for: ``{"t1": "t30"}`` if t30, its last message before the user
+    writes again, has no calls, follows turns with calls, and does not end with a question."""
     asking_id, has_worked = "", False
     answers = {}
     for turn, following in zip(turns, [*turns[1:], None], strict=False):
@@ -523,16 +519,15 @@ def _answers(turns: Sequence[TurnEvidence]) -> dict[str, str]:
 
 
 def _ends_work(following: TurnEvidence | None) -> bool:
-    """Return True if the agent's work ends before the turn `following`: there is none, or it is a message of the user.
-    A message which reports that the user stopped the agent does not count, as the work is unfinished."""
+    """Return True if the work ends before the turn `following`: there is none, or it is a message of the user that does
+    not report that they stopped the agent."""
     if following is None:
         return True
     return following.turn.kind == "user" and not any(is_refusal(line.text) for line in following.lines)
 
 
 def _choice(previous: TurnEvidence | None, turn: TurnEvidence) -> Choice | None:
-    """Return the option or question of the agent in the turn `previous` that a short reply in `turn` is about, so that
-    a reply such as "the second" keeps its meaning; None without one."""
+    """Return the option or question in the turn `previous` that a short reply in `turn`, "the second", answers."""
     if previous is None or turn.turn.kind != "user":
         return None
     spoken = tuple(statements(previous.lines.of_part("assistant")))
