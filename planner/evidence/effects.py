@@ -131,7 +131,8 @@ def retried(evidence: Evidence) -> dict[str, CallPlace]:
             next_ones = of_tool[-MOST_LATER:][::-1]  # the earliest first, as `max` returns the first of equals
             same = [success for success in next_ones if _object_of(call).issubset(_leaves("", success.call.input))]
             if same:
-                best = max(same, key=lambda success: _shared_arguments(call, success.call))
+                items = call.input.items()
+                best = max(same, key=lambda one: sum(one.call.input.get(key) == value for key, value in items))
                 success_of_turn[ended.turn.turn.id] = CallPlace(best.turn.turn.id, best.call.number)
     return success_of_turn
 
@@ -229,10 +230,6 @@ def _object_of(call: Call) -> frozenset[_JsonField]:
     names = [argument for argument in arguments if argument.value in specifics_of(argument.value)]
     identifiers = [name for name in names if figures_of(name.value) != [name.value]]
     return frozenset(declared or (identifiers or arguments)[:1])
-
-
-def _shared_arguments(call: Call, other: Call) -> int:
-    return sum(1 for key, value in call.input.items() if other.input.get(key) == value)
 
 
 def _arguments(arguments: Mapping[str, object]) -> Iterator[_JsonField]:

@@ -512,18 +512,14 @@ def _answers(turns: Sequence[TurnEvidence]) -> dict[str, str]:
         if turn.turn.kind == "user":
             asking_id, has_worked = turn.turn.id, False
         has_worked = has_worked or bool(turn.calls)
-        is_last = asking_id and has_worked and not turn.calls and _ends_work(following)
+        # a message of the user that only reports that they stopped the agent ends no work
+        ends_work = following is None or (
+            following.turn.kind == "user" and not any(is_refusal(line.text) for line in following.lines)
+        )
+        is_last = asking_id and has_worked and not turn.calls and ends_work
         if is_last and not is_question(turn.text.rstrip().rpartition("\n")[2]):
             answers[asking_id] = turn.turn.id
     return answers
-
-
-def _ends_work(following: TurnEvidence | None) -> bool:
-    """Return True if the work ends before the turn `following`: there is none, or it is a message of the user that does
-    not report that they stopped the agent."""
-    if following is None:
-        return True
-    return following.turn.kind == "user" and not any(is_refusal(line.text) for line in following.lines)
 
 
 def _choice(previous: TurnEvidence | None, turn: TurnEvidence) -> Choice | None:

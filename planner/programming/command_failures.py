@@ -358,7 +358,8 @@ def _report(result: _Result, counts: Sequence[Statement]) -> list[Statement]:
 
     For a read or search they are error messages of its programs, for a change one line. For other calls they are a
     reason and a failed test, then further ones, or else lines with words of failure. Lines with exit codes and
-    `counts`, those with the verdict of a failed run, follow. Without a reason, the first and the last words are shown.
+    `counts`, those with the verdict of a failed run, follow. Without a reason, the last words above a
+    verdict are shown, or the first and the last words.
     """
     if result.kind in ("read", "search") and (complaints := _complaints(result, result.statements)):
         return complaints
@@ -375,6 +376,8 @@ def _report(result: _Result, counts: Sequence[Statement]) -> list[Statement]:
     if not reasons and all(result.verdict(line.text) or line in tests for line in report):
         others = [line for line in result.printed if not (_DENIES.match(line.text) or result.verdict(line.text))]
         words = [line for line in others if _WORDS.match(line.text) and not _FRAME.match(line.text)]
+        if verdict := next((line for line in report if result.verdict(line.text) == "failed"), None):
+            words = [line for line in words if line.numbers < verdict.numbers][-1:]
         report = list(dict.fromkeys([*tests, *words[:1], *words[-1:], *report]))
     if counts and report and not mentions_failure(report[0].text):
         report.insert(1, next((line for line in reversed(counts) if " " in line.text), counts[-1]))

@@ -258,7 +258,8 @@ class _Changes:
 
 
 def _is_reversal(change: FileChange, call: Call, turn_id: str) -> bool:
-    """Return True if `call` replaces an earlier edit's new text by its old one, and forget that edit; else record it."""
+    """Return True if `call` replaces an earlier edit's new text by its old one, and forget that edit; else record
+    it."""
     old, new = edit_of(call)
     reversed_at = change.edits.pop((new, old), "") if old and new else ""
     if reversed_at:

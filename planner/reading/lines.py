@@ -302,8 +302,7 @@ def statements(lines: Iterable[Line], most_characters: float = STATEMENT_CHARACT
 
 
 def _gap(before: Line, line: Line) -> str | None:
-    """Return the text between `before` and `line` if these may be read together, as neighbouring pieces of a long line
-    or lines of indented JSON: nothing or a blank. Otherwise return None."""
+    """Return the text between neighbouring pieces of a long line or lines of indented JSON; None for other lines."""
     if line.number != before.number + 1:
         return None
     is_json = line.part == "result" and line.block == before.block and (before.continues or _JSON.match(before.text))
@@ -347,7 +346,7 @@ def without_numbers(text: str) -> str:
 
 
 def _read_block(role: str, block: Block) -> tuple[Part, Source, str | None]:
-    """Return the kind, the author and the text of a content block in a message of this `role`. The text may be None."""
+    """Return the kind, the author and the text, if any, of a content block in a message of this `role`."""
     kind, text = block["type"], block.get("text")
     part: Part = "assistant" if role == "assistant" else "user"
     if kind == "text" and isinstance(text, str):
@@ -376,8 +375,7 @@ def keys_of_call_lines(name: str, arguments: object) -> list[str]:
 
 
 def _call_parts(name: object, arguments: object) -> Iterator[tuple[str, str]]:
-    """Yield the pieces of a tool call's text in order, each after the name of its argument: the line of short
-    arguments, whose name is "", then each argument of several lines."""
+    """Yield the line of a call's short arguments, after "", then each argument of several lines after its name."""
     if not isinstance(arguments, dict):
         yield "", f"{name} {arguments if arguments is not None else ''}".rstrip()
         return
@@ -404,8 +402,8 @@ def _line_starts(text: str) -> Iterator[int]:
 
 
 def _cuts(line: str) -> Iterator[int]:
-    """Yield the indexes at which a long line is cut into pieces: after a JSON record or an escaped line break, unless
-    the piece would be shorter than `PIECE_CHARACTERS`. Pieces wider than `WRAP_CHARACTERS` are cut by `_cut`."""
+    """Yield where a long line is cut: after JSON records and escaped line breaks, unless the piece would be shorter
+    than `PIECE_CHARACTERS`, and in wider pieces by `_cut`."""
     ends = [match.end() for match in _RECORD_END.finditer(line)]
     start = 0
     for end in (*ends, len(line)):
@@ -420,7 +418,7 @@ def _cuts(line: str) -> Iterator[int]:
 
 
 def _latest_end(line: str, start: int, end: int) -> int:
-    """Return the last index, at most `end`, up to which a piece of `line` that begins at `start` is not too wide."""
+    """Return the last index, at most `end`, up to which a piece of `line` from `start` is not too wide."""
     most = min(end, start + WRAP_CHARACTERS)
     if line.isascii() or text_width(line[start:most]) <= WRAP_CHARACTERS:
         return most
@@ -429,12 +427,9 @@ def _latest_end(line: str, start: int, end: int) -> int:
 
 
 def _cut(line: str, start: int, end: int) -> int:
-    """Return the index at which to cut `line` so that a piece from `start` to at most about `end` ends where a reader
-    would pause.
-
-    That is after the piece's last JSON field, or else its last sentence, if this is not in its first quarter; else
-    after its last separator in its second half; else after the next separator if it is near; else at `end`.
-    """
+    """Return where to cut `line` for a piece from `start` to about `end`: after its last JSON field, or else its last
+    sentence, if this is not in its first quarter; else after its last separator in its second half, or the next
+    separator if it is near; else at `end`."""
     half = (end - start) // 2
     for pattern in (_FIELD_END, SENTENCE_END):
         if ends := [match.end() for match in pattern.finditer(line, start + half // 2, end)]:

@@ -71,8 +71,7 @@ def split_media(value: object, hints: str = "") -> tuple[object, list[Medium | B
 
 
 def _reduced(value: object, hints: str, media: list[Medium | Block]) -> object:
-    """Return the JSON data `value` without its media, which are added to `media`. `hints`: types, keys and short texts
-    around `value`."""
+    """Return `value` without its media, which are added to `media`."""
     if isinstance(value, str):
         return _text_reduced(value, hints, media)
     if isinstance(value, list | tuple):
@@ -108,9 +107,8 @@ def media_tokens(medium: Medium, most_for_an_image: int) -> int:
     `most_for_an_image`: largest number of tokens for one image."""
     data, hints = medium.data, medium.hints.lower()
     source = {"source": {"type": "base64", "data": data}}
-    size = image_size(source)
-    if size or "image" in hints:
-        return _image_tokens(size, most_for_an_image)
+    if image_size(source) or "image" in hints:
+        return image_tokens(source, most_for_an_image)
     if _SEALED_NAME.search(hints):
         return len(data) // SEALED_CHARACTERS_PER_TOKEN
     if _STREAM_NAME.search(hints):
@@ -120,11 +118,7 @@ def media_tokens(medium: Medium, most_for_an_image: int) -> int:
 
 def image_tokens(block: Block, most: int) -> int:
     """Return how many tokens an ``image`` block costs by its pixels, at most `most`; `most` if they are unknown."""
-    return _image_tokens(image_size(block), most)
-
-
-def _image_tokens(size: tuple[int, int] | None, most: int) -> int:
-    """Return the tokens of an image of `size` (width and height in pixels), at most `most`; `most` if it is unknown."""
+    size = image_size(block)
     return min(most, math.ceil(size[0] * size[1] / PIXELS_PER_TOKEN)) if size else most
 
 

@@ -76,7 +76,6 @@ def plain_message(message: object, place: str = "message") -> Message:
 
 
 def _plain_block(block: object, message_place: str, index: int) -> Block:
-    """Return `block`, a dict or an object of the SDK, as plain JSON data; the other arguments name it in errors."""
     data = block if isinstance(block, dict) else _dumped(block, f"{message_place}, block {index}")
     if not isinstance(data.get("type"), str):
         raise TranscriptError(
@@ -89,7 +88,7 @@ def _plain_block(block: object, message_place: str, index: int) -> Block:
 
 
 def _dumped(value: object, place: str) -> dict[str, Any]:
-    """Return an object of the SDK as the dict it was parsed from, without fields that were not set."""
+    """Return an object of the SDK as the dict it was parsed from."""
     dump = getattr(value, "model_dump", None)
     if callable(dump):
         dumped = dump(mode="json", exclude_unset=True, warnings=False)  # unknown types are no warning
@@ -195,7 +194,6 @@ _PLACE = re.compile(r'"\\u0000(\d{1,6})\\u0000"')
 
 
 def _texts(content: object) -> Iterator[str]:
-    """Yield the readable texts in `content`, in order, without images and data encrypted by the provider."""
     if isinstance(content, str):
         yield content
     elif isinstance(content, list):
@@ -298,7 +296,6 @@ def _unmarked(content: Sequence[Any]) -> list[Any]:
 
 
 def _unmarked_block(block: Block) -> Block:
-    """Return a block or message without its ``cache_control`` marks; the same object if it has no field for them."""
     inner = block.get("content")
     if "cache_control" not in block and not isinstance(inner, list):
         return block
@@ -406,12 +403,18 @@ def assemble_history(
 
 
 def _turns(messages: Sequence[Message], digests: Sequence[str], earlier: Sequence[Turn]) -> Iterator[Turn]:
-    """Divide `messages` into turns. `earlier`: the turns of the same history when it was shorter. These are reused, or
-    copied if `live` or `repeated` has changed. `digests`: digest of each message."""
+    """Divide `messages` into turns. Those of `earlier`, the same history when it was shorter, are reused, or copied if
+    `live` or `repeated` has changed."""
     starts = [*_starts(messages, earlier[-1].stop if earlier else 0), len(messages)]
     spans = [*((turn.start, turn.stop) for turn in earlier), *pairwise(starts)]
     live_from = _live_from(messages, spans)
-    last_starts = {digests[start]: start for start, _ in spans if _is_notice(messages[start])}
+    # a system message of text alone is not needed if it is repeated later; one that changes the tools is
+    notices = (
+        start
+        for start, _ in spans
+        if messages[start]["role"] == "system" and all(block["type"] == "text" for block in blocks(messages[start]))
+    )
+    last_starts = {digests[start]: start for start in notices}
     for number, (start, stop) in enumerate(spans, 1):
         live, repeated = number > live_from, last_starts.get(digests[start], start) > start
         known = earlier[number - 1] if number <= len(earlier) else None
@@ -431,19 +434,13 @@ _FIXED = (OPAQUE, "tool_reference")
 
 
 def _holds_fixed(message: Message) -> bool:
-    """Return True if `message` contains a block that must stay: content that cannot be translated, or tools that a
-    search returned, as the model could not call these tools without it."""
+    """Return True if `message` has content that cannot be translated, or tools that a search returned, which the model
+    could not call without it."""
     content = blocks(message)
     contents = (block.get("content") for block in content if block["type"].endswith("tool_result"))
     lists = (inner.get("tool_references") if isinstance(inner, dict) else inner for inner in contents)
     items = chain(content, *(items for items in lists if isinstance(items, list)))
     return any(isinstance(item, dict) and item.get("type") in _FIXED for item in items)
-
-
-def _is_notice(message: Message) -> bool:
-    """Return True if `message` is a system message of text alone, which is not needed if it is repeated later. One that
-    changes the tools is needed."""
-    return message["role"] == "system" and all(block["type"] == "text" for block in blocks(message))
 
 
 def _starts(messages: Sequence[Message], first: int) -> Iterator[int]:
@@ -461,7 +458,8 @@ def _starts(messages: Sequence[Message], first: int) -> Iterator[int]:
         if unanswered:
             joins = (is_answer and answer_before is not None) or _answers(message, unanswered)
         else:
-            joins = is_answer and answer_before is not None and _is_thought(answer_before)
+            types = [block["type"] for block in blocks(answer_before)] if answer_before is not None else []
+            joins = is_answer and bool(types) and all(block_type in THINKING for block_type in types)
         if index == first or not joins:
             yield index
             unanswered = set()
@@ -472,17 +470,12 @@ def _starts(messages: Sequence[Message], first: int) -> Iterator[int]:
 
 
 def _answers(message: Message, unanswered: set[str]) -> bool:
-    """Return True if `message` has the result of one of the `unanswered` calls, or a call that one of them made
-    (programmatic tool calling: code that runs at the provider calls a client's tool)."""
+    """Return True if `message` has the result of one of the `unanswered` calls, or a call that one of them made by code
+    that runs at the provider."""
     ids = result_ids(message)
     if message["role"] == "assistant":
         ids += [str(field_of(block.get("caller"), "tool_id")) for block in blocks(message)]
     return not unanswered.isdisjoint(ids)
-
-
-def _is_thought(message: Message) -> bool:
-    types = [block["type"] for block in blocks(message)]
-    return bool(types) and all(block_type in THINKING for block_type in types)
 
 
 def _kind(first: Message) -> TurnKind:
@@ -495,29 +488,25 @@ def _kind(first: Message) -> TurnKind:
 
 
 def _live_from(messages: Sequence[Message], spans: Sequence[tuple[int, int]]) -> int:
-    """Return the number of turns that the model has answered; those after them always stay. `spans`: first message of
-    each turn, and the one after its last, by index.
+    """Return the number of turns that the model has answered; those after them always stay. `spans`: indexes of the
+    first message of each turn, and of the one after its last.
 
-    The assistant's last turn is not answered if its calls have no results yet, or if the assistant has not replied to
-    the results. Then its messages right before that turn stay, too: for the API they are one message with the calls,
-    and they may contain the thinking that the calls need.
+    The assistant's last turn is answered if its calls have results and the assistant has replied to them. Else its
+    messages right before that turn stay, too: for the API they are one message with the calls, and they may contain the
+    thinking that the calls need.
     """
     at = len(spans)
     while at > 0 and messages[spans[at - 1][0]]["role"] != "assistant":
         at -= 1
-    if at == 0 or _ends_answered(messages[slice(*spans[at - 1])]):
+    turn = messages[slice(*spans[at - 1])] if at > 0 else ()
+    called = {call for message in turn for call in call_ids(message)}
+    answered = {result for message in turn for result in result_ids(message)}
+    if at == 0 or (turn[-1]["role"] == "assistant" and called <= answered):
         return at
     at -= 1
     while at > 0 and messages[spans[at][0] - 1]["role"] == "assistant":
         at -= 1
     return at
-
-
-def _ends_answered(turn: Sequence[Message]) -> bool:
-    """Return True if the last message of `turn` is the assistant's, and each tool call in `turn` has a result."""
-    called = {call for message in turn for call in call_ids(message)}
-    answered = {result for message in turn for result in result_ids(message)}
-    return turn[-1]["role"] == "assistant" and called <= answered
 
 
 def prefix_digests(digests: Sequence[str], start: int = 0) -> Iterator[str]:

@@ -29,7 +29,7 @@ _START = rf"(?:\b|{_ESCAPED})"
 """Beginning of a word, also right after an escape."""
 _QUOTE = r"(?:\\{0,15}[\"'])"
 """Quotation mark, also with the backslashes that it has in a text within up to four levels of JSON."""
-_WORDS_OF_FORMS: tuple[tuple[str, tuple[str, ...]], ...] = (
+_WORDS_OF_FORMS = (
     (r"eyJ[\w-]{8,8000}\.[\w-]{8,}(?:\.[\w-]+)*", ("eyj",)),  # a JSON Web Token
     (r"(?:AKIA|ASIA)[A-Z0-9]{16}\b", ("akia", "asia")),  # Amazon
     (r"1//0[\w-]{20,}", ("1//0",)),  # Google
@@ -319,8 +319,8 @@ class Secrets:
         return "".join([*parts, text[end:]])
 
     def _is_secret(self, run: str) -> bool:
-        """Return True if `run`, which a secret contains, is to be replaced: it is a whole secret, or has a part that is
-        long enough and no word or number, which other texts may contain, too."""
+        """Return True if `run`, which a secret contains, is a whole secret, or has a part that is long enough and no
+        word or number, which other texts may contain, too."""
         pieces = (piece for piece in _BETWEEN_PIECES.split(run) if len(piece) >= _PIECE_CHARACTERS - 2)
         whole = [run] if run in self._values else []
         return not all(map(CODE.fullmatch, (*whole, *pieces)))
@@ -367,8 +367,8 @@ def secrets_in(messages: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def _texts(value: Any, *, sealed: bool = True) -> Iterator[tuple[str, str]]:
-    """Yield each text in the JSON data `value`, in order, after its key. With `sealed` False, media and data encrypted
-    by the provider are left out. The function does not recurse, as data may be nested deeper than Python's stack."""
+    """Yield each text in the JSON data `value` after its key. With `sealed` False, media and data encrypted by the
+    provider are left out. No recursion, as data may be nested deeper than Python's stack."""
     stack: list[tuple[str, Any]] = [("", value)]  # keys and their values, the next one last
     while stack:
         name, inner_value = stack.pop()
@@ -392,7 +392,7 @@ def _replaced(value: Any, texts: Iterator[str]) -> Any:
 
 @lru_cache(2**10)
 def _is_secret_name(name: str) -> bool:
-    """Return True if `name`, the name of a JSON field, shows that its value is a secret: ``password``, ``api_key``."""
+    """Return True for the name of a JSON field with a secret: ``password``, ``api_key``."""
     return SECRET_NAME.fullmatch(name) is not None
 
 
@@ -432,20 +432,17 @@ class _Redaction:
         return line
 
     def _hidden(self, match: re.Match[str]) -> str:
-        """Collect the secret in a match, and return the text that replaces the match: its first group, which is the
-        name before the secret, and ``[secret]``."""
+        """Collect the secret in a match, and return its first group, the name before the secret, and ``[secret]``."""
         name = (match[1] or "") if match.re.groups else ""
         self.collected.append(match[0][len(name) :])
         return name + MARK
 
     def _named(self, match: re.Match[str]) -> str:
-        """Return the text that replaces a match, as `_hidden` does; if its value is a name in code, a number or a path,
-        return the match unchanged."""
+        """Replace a match as `_hidden` does, unless its value is a name in code, a number or a path."""
         return match[0] if CODE.fullmatch(match[0], len(match[1])) else self._hidden(match)
 
     def _token(self, match: re.Match[str]) -> str:
-        """Return the text that replaces a match of `_LONG`, a long word: ``[secret]`` if a part after its prefix looks
-        random, as in a token; else the match unchanged."""
+        """Replace a match of `_LONG`, a long word, if a part after its prefix looks random, as in a token."""
         first, *others = _PARTS.split(match[1])
         is_prefix = first.islower() or first.isupper()  # an id in base64url begins with both cases
         if not is_prefix or f" {first.lower()} " in f" {_ID_PREFIXES} " or not any(map(_is_random, others)):
@@ -489,9 +486,8 @@ class _Redaction:
 
 
 def _is_random(part: str) -> bool:
-    """Return True if `part` of a long word looks random, as a token does: it is long, and not too large a share of
-    it looks like words and numbers. That share must be smaller for a part that people may have written, without a digit
-    or short. Letters of one case without a digit are never random."""
+    """Return True if `part` of a long word looks random, as a token does: it is long, and the share of it that looks
+    like words and numbers is small; smaller for one without a digit or a short one, as people may have written it."""
     has_digit = any(map(str.isdigit, part))
     has_both_cases = not (part.islower() or part.isupper())
     least_length = _LEAST_OF_BOTH_CASES if has_both_cases else _LEAST_OF_ONE_CASE
@@ -509,7 +505,7 @@ def _is_random(part: str) -> bool:
 
 
 def _is_no_key(piece: re.Match[str]) -> bool:
-    """Return True if `piece`, a match of `_KEY_PIECE`, is a word, so that a private key ends before it."""
+    """Return True for a match of `_KEY_PIECE` that is a word, so that a private key ends before it."""
     return piece[1] is not None and _NO_KEY.fullmatch(piece[1]) is not None
 
 

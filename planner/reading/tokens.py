@@ -222,8 +222,7 @@ def load_vocabulary() -> tiktoken.Encoding | None:
 
 
 def _candidates() -> Iterator[bytes]:
-    """Yield the contents of the files that may hold the vocabulary: in tiktoken's cache folder, then in the package
-    ``bpe_openai``."""
+    """Yield the vocabulary's files in tiktoken's cache folder and in the package ``bpe_openai``."""
     import gzip  # importing these two here saves a twentieth of the time of importing the package
     import tempfile
 
@@ -255,8 +254,7 @@ def estimate_tokens(text: str) -> int:
 
 @lru_cache(maxsize=65536)
 def _piece_tokens(piece: str) -> float:
-    """Estimate the tokens of one piece of text (a match of `_SPLIT`): outside of ASCII by its characters' ranges of
-    Unicode, else by its length and whether it is blank, a word, digits or signs."""
+    """Estimate the tokens of a match of `_SPLIT`: by ranges of Unicode, or in ASCII by length and kind."""
     if not piece.isascii():
         ranges = (bisect_right(_WIDE, ord(char), key=itemgetter(0)) - 1 for char in piece)
         return max(1.0, sum(_WIDE[index][1] for index in ranges))
