@@ -15,8 +15,7 @@ _INTERRUPTED_SECONDS = 1
 
 
 class AppServer:
-    """Server of a web application on an open socket, in this process. `run` answers until the program is stopped; as a
-    context manager, the server answers until the block ends."""
+    """Server of a web application on an open socket. It answers in `run` until a signal, or in a ``with`` block."""
 
     def __init__(self, app: Any, listening: socket.socket, stop_seconds: int) -> None:
         """Use the socket `listening`, but do not answer yet. `stop_seconds`: time for open answers after a stop."""

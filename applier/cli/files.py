@@ -65,8 +65,7 @@ def digest_of(path: Path) -> str:
 
 
 def write_unchanged(path: Path, text: str, digest: str) -> str:
-    """Write `text` to `path`, and return the new digest. Raise SettingsError if somebody changed the file since it had
-    the `digest` (see `digest_of`), so that no change of theirs is lost."""
+    """Write `text` to `path`, and return the new digest; raise SettingsError if the file no longer has the `digest`."""
     if digest_of(path) not in ("", digest):
         raise SettingsError(f"{path}: was changed meanwhile and is not overwritten: move that file away, then save")
     write_whole(path, text)

@@ -85,8 +85,7 @@ def check_cap(what: str, model: str, estimated_cost: float, cap: float) -> str:
 
 
 def check_output(output: Path | None, **inputs: Path | None) -> None:
-    """Raise a usage error if the file `output` is also one of the `inputs`, which would be overwritten. `inputs`: files
-    by their names for the error (``transcript``)."""
+    """Raise a usage error if the file `output` is also one of the `inputs`, which are named for the error."""
     for name, path in inputs.items():
         if output and path and output.exists() and output.samefile(path):
             raise click.UsageError(f"-o {output}: is the {name} itself and would be lost: name another file.")

@@ -81,8 +81,7 @@ def plan_options(*, planner: Any = None, target_model: str | None = None, **more
 
 
 def planned(transcript: Transcript, name: object, **planning: Any) -> CompactionPlan:
-    """Plan a compaction of `transcript`, from the file `name`. `planning`: values of `planning_options`. If rules
-    had to plan because the model failed, print the reason."""
+    """Plan a compaction of `transcript`, from the file `name`; print why if a model was to plan and rules had to."""
     options = plan_options(**planning)
     if transcript.messages and not options.task_of(transcript):
         raise click.UsageError(f"{name} has no task: name it with --task.")

@@ -108,8 +108,7 @@ class EvaluationMean:
 def cut_transcript(
     name: str, messages: Sequence[Message], task: str, shares: Sequence[float] = CUT_SHARES
 ) -> list[Cut]:
-    """Cut a transcript at these `shares` of its tokens, to see what compaction before the cut would lose after it. Cuts
-    that are too small to be measured are left out."""
+    """Cut a transcript at these `shares` of its tokens, to see what compaction would lose; leave out too small cuts."""
     cuts = [cut_at(name, messages, task, point) for point in cut_points(messages, shares)]
     return [cut for cut in cuts if len(cut.needs) >= LEAST_NEEDS]
 
@@ -140,8 +139,7 @@ def evaluate(methods: Mapping[str, Method], cuts: Sequence[Cut], ratios: Sequenc
 
 
 def measured(cut: Cut, name: str, result: Sequence[Message], ratio: float) -> EvaluationRow:
-    """Return a row of measurements of the list `result`, which the method `name` made of `cut`. `ratio`: its target
-    size, as a share of the tokens before the cut."""
+    """Return measurements of the list `result`, which the method `name` made of `cut` for the target `ratio`."""
     return EvaluationRow(
         method=name,
         ratio=ratio,

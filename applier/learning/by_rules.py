@@ -105,8 +105,7 @@ _FORBIDS = re.compile(
 
 
 def wishes(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield lessons for later conversations: the user's wishes and reasoned decisions, verbatim. `Lesson.lasting` is
-    True for those that bind beyond the present task."""
+    """Yield the user's wishes and reasoned decisions, verbatim; those beyond the present task are `Lesson.lasting`."""
     yield from _conventions(evidence)
     for turn in _kept_turns(evidence):
         is_answer = any(call.kind == "ask" for call in turn.calls)  # the host adds its own words to an answer

@@ -96,8 +96,7 @@ class LearnedFiles:
     def merged(
         self, texts: Mapping[str, str], lines: Sequence[ProposedLine], approved: Mapping[str, str], today: date
     ) -> dict[str, str]:
-        """Return `texts` with the proposed `lines` added, each to the text of the file for its kind. `approved` and
-        `today` are those of the function `merged`."""
+        """Return `texts` with the proposed `lines` added, each to the text of the file for its kind (see `merged`)."""
         of_file = {name: [line for line in lines if self.file_of(line.kind) == name] for name in texts}
         return {name: merged(texts[name], of_file[name], approved, today, shared=bool(self.into)) for name in texts}
 
@@ -130,8 +129,7 @@ def digest_of(line: str) -> str:
 
 
 def learned_lines(text: str, *, shared: bool = False) -> list[str]:
-    """Return the lines in the text of a file that look like learned lines (lessons that a person approved). `shared`:
-    the file also has other content, around these lines."""
+    """Return the lines in a file's text that look like learned lines. `shared`: it has other content around them."""
     _, ours, _ = _split_at_our_lines(text, shared=shared)
     return [line for line in ours.splitlines() if line.startswith("- ") and line.isprintable()]
 
@@ -352,8 +350,7 @@ class Memory:
             self.store.set_state(f"lessons-review:{self._project}", kept)
 
     def lines(self, every: Sequence[ProposedLine]) -> list[ProposedLine]:
-        """Return the proposed lines that a model's review has kept, and new lines that need no review. A new line waits
-        for a review if a model has read its conversation."""
+        """Return the lines that a model's review has kept, and new ones, except those that wait for a review by it."""
         review = self.review
         waiting = {name for name, read in self.conversations.items() if read["reader"] != "rules"}
         unseen = [line for line in review.unseen(every) if line.sources[0].conversation not in waiting]

@@ -142,8 +142,7 @@ def _age(heard: Heard) -> tuple[str, float, str, int]:
 
 
 def _without_repeats(heard: Sequence[Heard]) -> Iterable[Heard]:
-    """Return each lesson once, as several conversations may share the turn that shows it. Of equal lessons, the oldest
-    with a solution is returned, or else the oldest."""
+    """Return each lesson once, as conversations may share its turn: the oldest with a solution, or else the oldest."""
     # the last of the same lessons wins, so the oldest with a solution comes last
     in_order = sorted(heard, key=lambda item: (not item.lesson.mended, *_age(item)), reverse=True)
     return {(item.place or item.source, item.lesson.kind, item.lesson.words): item for item in in_order}.values()
@@ -286,8 +285,7 @@ class Review:
 
 
 def _text_of(shown: Mapping[str, Candidate], kept: Collection[Group]) -> str:
-    """Return the candidates `shown`, by name, as text for the model: one a line, under their conversation and day.
-    `kept`: groups that an earlier review kept, which the text marks."""
+    """Return the candidates `shown` as text for the model, under conversation and day; those in `kept` are marked."""
     rows, heading = [], ""
     for name, (group, line) in shown.items():
         source = line.sources[0]

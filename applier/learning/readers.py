@@ -51,8 +51,7 @@ tokens that the model used; zero if rules read alone."""
 
 
 def read_lessons(conversation: FinishedConversation, model: LessonsModel | None = None) -> ReadLessons:
-    """Return the lessons (what later conversations can use) of a conversation, with the facts read and tokens used.
-    `model` reads in addition to the rules, if it is not None."""
+    """Return lessons, facts and tokens used of a conversation, read by rules, and by `model` if it is not None."""
     analysis = analyze_history(conversation.load(), TokenCounter.for_model(""))
     if model is None:
         return lessons_of(analysis.evidence), analysis.evidence, Usage()

@@ -135,8 +135,7 @@ def _own_texts(block: Block) -> Iterator[Block]:
 
 
 def no_prefill(request: Request) -> Iterator[str]:
-    """Check that, on Claude 4.6 and later, the list does not end with an assistant message (a begun answer). An answer
-    that paused for its server tools is allowed."""
+    """Check that, on Claude 4.6 and later, only an answer that paused for its server tools ends the list."""
     content = _prefill(request)
     if content is not None and request.version >= ADAPTIVE_THINKING and not _is_paused(content):
         yield "This model does not support assistant message prefill. The conversation must end with a user message."

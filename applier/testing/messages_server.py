@@ -151,8 +151,7 @@ class MessagesServer:
         return failed(failure)
 
     def _next(self, request: Request, violations: Sequence[Refusal]) -> Answer | Failure:
-        """Return the script's next reply, or an error 400 for the first of `violations`. If the script raises an
-        exception, the reply is an error 500 that clients do not retry."""
+        """Return the script's next reply, an error 400 for the first of `violations`, or 500 if the script raises."""
         if violations:
             return _refusal(violations[0])
         entry = self._script[min(self._replies, len(self._script) - 1)]

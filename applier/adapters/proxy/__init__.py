@@ -109,8 +109,7 @@ class ProxyServer(AppServer):
 
     @property
     def named_url(self) -> str:
-        """Base URL for the agent that the proxy was started for. It contains a secret by which the proxy recognises the
-        agent, because not every agent can send a header."""
+        """Base URL for the agent that the proxy was started for, with a secret, as not every agent sends headers."""
         return f"{self.url}/{self.settings.own.secret}" if self.settings.own.secret else self.url
 
     @property

@@ -166,8 +166,7 @@ class Conversations:
         return conversation
 
     def _note_use(self, conversation: Conversation, scope: str, newest: list[str]) -> None:
-        """Record that a request of `conversation` came: its time, its size, and the digests `newest` of its newest
-        answer, by which the next request is recognised."""
+        """Record time, size and `newest` answer (its digests) of a request, by which the next request is recognised."""
         conversation.session.mark(newest)
         conversation.used_at = self._clock()
         conversation.answer_keys = [(scope, digest) for digest in newest]

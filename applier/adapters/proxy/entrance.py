@@ -70,8 +70,7 @@ def create_token(store: Store, name: str, now: float) -> str:
 
 
 def revoke_token(store: Store, name: str, now: float) -> None:
-    """Mark the token of the person `name` as revoked at `now` (seconds since the epoch), so that proxies refuse it.
-    Raise SettingsError if the person has none."""
+    """Mark the token of `name` as revoked at `now`, in seconds; raise SettingsError if there is none."""
     valid = (token for token in list_tokens(store) if token.revoked is None)
     token = next((token for token in valid if token.name == name), None)
     if token is None:

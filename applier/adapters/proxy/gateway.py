@@ -335,6 +335,5 @@ class Gateway:
 
 
 def _record_name(scope: str, words_digest: str) -> str:
-    """Return the name under which the store has the record of a compaction that was answered by a text. `scope`: a
-    digest that separates clients (see `Conversations.scope`)."""
+    """Return the store's name for the record of a compaction that was answered by a text; `scope` separates clients."""
     return f"answer:{scope}:{words_digest}"

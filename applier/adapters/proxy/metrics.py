@@ -1,5 +1,4 @@
-"""Counts what the proxy does (requests, tokens, costs, times), for Prometheus. The counts contain no content and no
-key. In a team they are separate for each person."""
+"""Counts what the proxy does (requests, tokens, costs, times), for Prometheus; in a team, for each person."""
 
 from __future__ import annotations
 

@@ -210,8 +210,7 @@ _ENDS = {"response.completed": "", "response.incomplete": "", "response.failed":
 """Types of the last event of an answer, each with the failure that it reports; empty for none."""
 _LATE = "no answer in time: raise settings.timeout_seconds"
 _WORK_FIELDS = ("tools", "tool_choice", "parallel_tool_calls", "include", "prompt_cache_key", "text")
-"""Fields of the agent's request that a question does not need. A question after the conversation keeps them, because
-the provider caches a prompt together with them."""
+"""Fields of the agent's request that a question needs only after the conversation, as they are cached together."""
 
 
 _AgentRequest = tuple[str, Mapping[str, str], Mapping[str, Any]]
@@ -230,8 +229,7 @@ class ResponsesPlanner:
         self.model = ""
         self._request: _AgentRequest | None = None
         self._cached_at: float | None = None
-        """Time at which the provider last received the client's own list; None if the last list was another one, so
-        that the provider has not cached the client's."""
+        """Time at which the provider last got, and cached, the client's own list; None if the last list was another."""
 
     @property
     def name(self) -> str:
@@ -244,8 +242,7 @@ class ResponsesPlanner:
         self._request = url, repeated, body
 
     def note_sent(self, *, is_unchanged: bool) -> None:
-        """Note that the agent's newest request is sent now. `is_unchanged`: True if it has the client's own list, which
-        the provider therefore has cached from now on."""
+        """Note that the newest request is sent; `is_unchanged`: with the client's own list, which is then cached."""
         self._cached_at = time.monotonic() if is_unchanged else None
 
     def propose(self, request: PlanRequest) -> Proposal:

@@ -94,8 +94,7 @@ def _count_lines(raw: bytes | bytearray) -> int:
 
 
 def parse(raw: bytes) -> Body | None:
-    """Return the JSON object in the body `raw`; None if it is not an object, or has too many values, lines, levels or
-    messages or too much text, so that it would take too much memory."""
+    """Return the JSON object in `raw`; None if it is none, or too large in values, lines, levels, messages or text."""
     if count_values(raw, MAX_VALUES) > MAX_VALUES or _count_lines(raw) > MAX_LINES:
         return None
     try:

@@ -196,8 +196,7 @@ def _present_files(client: str, folder: Path) -> dict[str, bytes]:
 
 
 def _changes(present: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> Iterator[str]:
-    """Yield a line for each file that an installation adds (+), changes (~) or removes (-). `present`, `wanted`: the
-    contents of the plugin's files, now and after it."""
+    """Yield a line for each file that an installation adds (+), changes (~) or removes (-), by the files' contents."""
     for path in sorted({*present, *wanted}):
         if path not in wanted:
             yield f"- {path}"

@@ -108,8 +108,7 @@ def _from_store(store: Store, key: str, projects: Sequence[str]) -> FinishedConv
 
 
 def _conversation(name: str, history: History, end: float, load: Callable[[], History]) -> FinishedConversation:
-    """Return the data of a conversation that ended at the time `end` (0: unknown), without its messages, to save
-    memory; `load` reads these again when they are needed."""
+    """Return the data of a conversation that ended at `end` (0: unknown), without its messages, which `load` reads."""
     tokens = int(TOKENS_A_CHARACTER * sum(len(str(message["content"])) for message in history.messages))
     return FinishedConversation(name, tuple(history.digests), history.digest, tokens, end, day(end), load)
 

@@ -201,8 +201,7 @@ def _named_in_error(transcript: Path) -> Iterator[None]:
 
 
 def print_review(console: Console, review: PlanReview, *, whole: bool = False, **limits: Any) -> None:
-    """Print the review of a plan. `whole`: True to print each turn, its replacement and all facts. `limits`: numbers of
-    lines to show, passed to `review_sections`."""
+    """Print the review of a plan, with all turns and facts if `whole`. `limits`: arguments of `review_sections`."""
     cost = review.cost_text
     print_sections(console, review_sections(review.plan, review.notes, whole=whole, cost=cost, **limits), whole=whole)
 
