@@ -26,8 +26,6 @@ from rich.text import Text
 from planner.reading.lines import one_line
 
 if TYPE_CHECKING:
-    from rich.status import Status
-
     from planner.review_text import Section
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -49,7 +47,8 @@ class _Screen(Console):
 
 
 def screen(*, stderr: bool = False) -> Console:
-    """Return a console on standard output (or error) that prints content as it is, never as markup of colours."""
+    """Return a console on standard output (or error) that prints content as it is, never as markup of colours. Its
+    `status` shows a spinner on a terminal as long as the context is open."""
     colors: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     console = _Screen(stderr=stderr, markup=False, emoji=False, highlight=False, color_system=colors)
     console.width = shutil.get_terminal_size((FULL_WIDTH, 0)).columns
@@ -59,11 +58,6 @@ def screen(*, stderr: bool = False) -> Console:
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
     """Print `text` without characters that could control the terminal."""
     click.echo(printable(text), err=err, nl=nl)
-
-
-def working(what: str) -> Status:
-    """Show the text `what` with a spinner on standard error, if that is a terminal, as long as the context is open."""
-    return screen(stderr=True).status(what)
 
 
 @contextmanager

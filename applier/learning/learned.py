@@ -307,10 +307,6 @@ class Memory:
         """Digest of every learned line that a person ever approved, by the line's key."""
         return dict(self.store.get_state(f"learned:{self._project}") or {})
 
-    def knows(self, line: str) -> bool:
-        """Return True if a person approved exactly this learned `line`."""
-        return digest_of(line) in self.approved.values()
-
     def is_read(self, conversation: FinishedConversation, reader: str) -> bool:
         """Return True if `reader` (``rules`` or a model) has read the conversation in its present form. If `reader` is
         ``rules``, any reader counts, because a model reads more."""

@@ -34,7 +34,7 @@ from applier.cli.commands import servers
 from applier.cli.files import make_folder, read_file
 from applier.cli.options import as_json, existing_store, output_option, store_anywhere, store_option
 from applier.cli.plan_transcripts import planned, planning_options, write_view
-from applier.cli.screen import echo, print_json, working
+from applier.cli.screen import echo, print_json, screen
 from applier.plan_review import reviewed
 from applier.processes import program, program_file
 from applier.receipt import in_sight
@@ -244,7 +244,7 @@ def resume_command(
     if client is None:
         known = " or ".join(form.title for form in CLIENTS)
         raise TranscriptError(f"{log}: expected a session log ({known}), found {conversation.format} messages")
-    with working("planning…"):
+    with screen(stderr=True).status("planning…"):
         review = reviewed(planned(conversation, log, **planning), conversation.messages)
     session_id, now = str(uuid4()), datetime.now(UTC)
     name = client.log_name(session_id, now)

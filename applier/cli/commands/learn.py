@@ -220,7 +220,8 @@ def learn_command(
             report["lines"] = [line.line for line in lines]
             keys = {line.line: line.key for line in lines}
             changes = files.merged(texts, lines, memory.approved, today)
-        new = [line for line in files.lines(changes) if line in keys and not memory.knows(line)]
+        approved = set(memory.approved.values())
+        new = [line for line in files.lines(changes) if line in keys and digest_of(line) not in approved]
         shown = "".join(f"{line}\n" for line in new) if approve else difference(texts, changes)
         if as_json:
             print_json({**report, "change": shown})

@@ -23,7 +23,7 @@ from applier.adapters.transcripts import Transcript, read_transcript
 from applier.cli import options
 from applier.cli.files import digest_of, read_file, read_plan, read_text, write_unchanged, write_whole
 from applier.cli.plan_transcripts import plan_files, plan_options, planned, planning_options, write_view
-from applier.cli.screen import echo, print_json, print_sections, screen, show_page, working
+from applier.cli.screen import echo, print_json, print_sections, screen, show_page
 from applier.plan_review import Edit, PlanReview, reviewed
 from applier.processes import all_cores
 from applier.store.opening import temporary_store
@@ -123,7 +123,7 @@ def plan_command(
     plan_place = output or transcript.with_name(f"{transcript.stem}.plan.json")
     digest, conversation = digest_of(plan_place), read_file(transcript, part)
     look_in(store)
-    with working("planning…"):
+    with screen(stderr=True).status("planning…"):
         review = reviewed(planned(conversation, transcript, **planning), conversation.messages, edits)
     if web:
         _review_in_browser(review, conversation, transcript, planning, output=plan_place, digest=digest, store=store)
@@ -180,7 +180,7 @@ def review_command(
         output, brief = (output, brief) if edited is None else (plan_place, edited)
     conversation = read_file(transcript, part)
     look_in(store)
-    with working("checking…"), _named_in_error(transcript):
+    with screen(stderr=True).status("checking…"), _named_in_error(transcript):
         review = reviewed(plan, conversation.messages, edits, brief=brief)
     if web:
         planning = {"task": plan.task, "model": plan.provenance.model or None, "target_model": plan.target_model}
@@ -255,7 +255,7 @@ def _review_in_browser(
     def replan(page_options: Any) -> CompactionPlan:
         return planned(conversation, transcript, **{**planning, "target_ratio": None, **page_options.model_dump()})
 
-    with working("checking…"):
+    with screen(stderr=True).status("checking…"):
         names = {"plan": output.name, "view": view_file.name}
         page = web.ReviewPage(review.plan, conversation.messages, names, save=save, apply=write, replan=replan)
     show_page(web.PageServer(page))
@@ -290,7 +290,7 @@ def apply_command(
     options.check_output(output, plan=plan_file, transcript=transcript)
     conversation = read_file(transcript, part)
     look_in(store)
-    with working("applying…"), _named_in_error(transcript):
+    with screen(stderr=True).status("applying…"), _named_in_error(transcript):
         plan = read_plan(plan_file)
         review = reviewed(plan, conversation.messages, edits)
         if output and not dry_run:
@@ -343,7 +343,7 @@ def demo_command(copy: Path | None, show_all: bool, as_json: bool) -> None:
             raise click.UsageError(f"--copy {copy}: exists already: name a new file.")
         write_whole(copy, json.dumps(data, ensure_ascii=False, indent=1) + "\n")
         return
-    with working("planning…"):
+    with screen(stderr=True).status("planning…"):
         conversation = read_transcript(data)
         plan = plan_compaction(conversation.messages, conversation.task, planner="rules", target_ratio=0.25)
         review = reviewed(plan, conversation.messages)
