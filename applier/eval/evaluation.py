@@ -365,7 +365,7 @@ def exam_view(sample: ExamSample, method: str, ratio: float, text: str) -> ExamV
 
 
 def exam_means(scored: Sequence[tuple[ExamView, Mapping[int, float]]]) -> list[ExamMean]:
-    """Return the mean scores of each method at each target size. `scored`: texts, with scores by question number."""
+    """Return the mean scores of each method at each target. `scored`: texts with scores of questions, by number."""
     means = []
     for method, ratio in dict.fromkeys((view.method, view.ratio) for view, _ in scored):
         group = [(view, scores) for view, scores in scored if (view.method, view.ratio) == (method, ratio)]

@@ -233,7 +233,7 @@ def image_pixels(block: Block) -> tuple[int, int] | None:
 
 
 def pdf_pages(block: Block) -> int:
-    """Return the pages of a ``document`` block, which the API limits, except those in compressed objects."""
+    """Return the number of pages of a ``document`` block, which the API limits, without those in compressed objects."""
     return len(_PDF_PAGE.findall(_data(block)))
 
 
