@@ -107,7 +107,14 @@ class RunConversations:
         with self._lock:
             shorter = (one for one in self._conversations if one.message_count < len(prefixes))
             continued = [one for one in shorter if prefixes[one.message_count] == one.digest]
-            found = max(continued, key=lambda one: one.message_count, default=None) or self._add()
+            found = max(continued, key=lambda one: one.message_count, default=None)
+            if found is None:
+                first, *children = self._conversations
+                found = RunConversation(first.session.child(""))
+                for oldest in children[: max(0, len(children) + 1 - MAX_CHILDREN)]:
+                    self._conversations.remove(oldest)
+                    oldest.session.close()
+                self._conversations.append(found)
             found.message_count, found.digest = len(messages), prefixes[-1]
             return found
 
@@ -116,15 +123,6 @@ class RunConversations:
         with self._lock:
             callers = (one.session for one in self._conversations if call_id in one.call_ids)
             return next(callers, self._conversations[0].session)
-
-    def _add(self) -> RunConversation:
-        first, *children = self._conversations
-        conversation = RunConversation(first.session.child(""))
-        for oldest in children[: max(0, len(children) + 1 - MAX_CHILDREN)]:
-            self._conversations.remove(oldest)
-            oldest.session.close()
-        self._conversations.append(conversation)
-        return conversation
 
 
 def opener(session: Session | SessionOf[R]) -> SessionOf[R]:

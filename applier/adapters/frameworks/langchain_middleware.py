@@ -101,7 +101,9 @@ class ThreadSessions:
 
     def __call__(self, request: Any) -> Session | None:
         """Return the session of the agent that makes `request`: a model request, a tool's runtime, a graph's state."""
-        messages = _messages(request)
+        state = getattr(request, "state", request)
+        known = state.get("messages") if isinstance(state, Mapping) else getattr(state, "messages", None)
+        messages: Sequence[Any] = known if isinstance(known, list) else []
         place = _place(messages)
         return self._sessions.named(self._agent(place, messages).session) if place.thread else None
 
@@ -122,12 +124,6 @@ class ThreadSessions:
             while len(self._agents) > self._limit:
                 del self._agents[next(iter(self._agents))]
             return agent
-
-
-def _messages(request: Any) -> Sequence[Any]:
-    state = getattr(request, "state", request)
-    messages = state.get("messages") if isinstance(state, Mapping) else getattr(state, "messages", None)
-    return messages if isinstance(messages, list) else []
 
 
 def _place(messages: Sequence[Any]) -> _Place:

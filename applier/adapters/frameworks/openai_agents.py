@@ -29,7 +29,7 @@ from applier.adapters.transcripts.responses import ReadItems, read_items, to_ite
 from applier.session import Session
 from applier.session.request import fields_of_body
 from planner.errors import CompactorError, SettingsError
-from planner.reading.messages import Block, Message
+from planner.reading.messages import Message
 
 __all__ = ["CONTEXT_TOOLS", "CompactedModels"]
 
@@ -187,13 +187,10 @@ async def _answer(context: ToolContext[Any], arguments: str) -> Any:
         answer = await anyio.to_thread.run_sync(answer_call, session, context.tool_name, values)
     except CompactorError as error:
         return str(error)
-    return answer if isinstance(answer, str) else list(map(_tool_output, answer))
-
-
-def _tool_output(block: Block) -> dict[str, Any]:
-    (message,) = to_items(ReadItems(), [{"role": "user", "content": [block]}])
-    (part,) = message["content"]
-    return {**part, "type": part["type"].removeprefix("input_")}
+    if isinstance(answer, str):
+        return answer
+    items = to_items(ReadItems(), [{"role": "user", "content": answer}])
+    return [{**part, "type": part["type"].removeprefix("input_")} for item in items for part in item["content"]]
 
 
 CONTEXT_TOOLS: list[Tool] = [

@@ -153,20 +153,16 @@ def to_openai(messages: Sequence[Message]) -> list[Data]:
     Each tool result in a message becomes a message of its own, before the message with the other blocks. Thinking is
     left out.
     """
-    return [chat_message for message in messages for chat_message in _openai_messages(message)]
-
-
-def _openai_messages(message: Message) -> Iterator[Data]:
-    converter = _SPOKEN.get(message["role"])
-    if converter is None:
-        yield message
-        return
-    results = [block for block in blocks(message) if block["type"] == "tool_result"] if converter is _USER else []
-    yield from (_RESULT.to_openai(block) or {} for block in results)
-    if results:
-        message = {**message, "content": [block for block in message["content"] if block["type"] != "tool_result"]}
-    if not results or message["content"]:
-        yield converter.to_openai(message) or message
+    made: list[Data] = []
+    for message in messages:
+        converter = _SPOKEN.get(message["role"])
+        results = [block for block in blocks(message) if block["type"] == "tool_result"] if converter is _USER else []
+        made += (_RESULT.to_openai(block) or {} for block in results)
+        others = [block for block in message["content"] if block["type"] != "tool_result"] if results else []
+        if others or not results:
+            spoken = {**message, "content": others} if results else message
+            made.append((converter and converter.to_openai(spoken)) or spoken)
+    return made
 
 
 def strip_openai(messages: Sequence[Message]) -> list[Message]:
