@@ -159,13 +159,9 @@ def _plan_is_due(state: State, *, is_held: bool) -> bool:
     return any(when.fires(ahead) for when in triggers if not when.requested)
 
 
-CallStep = Callable[[State], None]
-"""Function for one step of a session's call, which changes the copy of the state that it receives."""
-
-
-def steps_of(preset: Preset) -> Iterator[CallStep]:
+def steps_of(preset: Preset) -> Iterator[Callable[[State], None]]:
     """Yield the steps of a session's call, in order, after the caller's list has arrived (`State.receive`) and before
-    `_send`."""
+    `_send`. Each changes the copy of the state that it receives."""
     yield from (note_requests, find_store, replace_outdated, begin_with_lessons, shorten_arrivals, take_plan)
     yield from (partial(run_row, row=row) for row in preset.steps)
     yield from (end_request, remove_pictures, report_size, plan_ahead)

@@ -87,8 +87,6 @@ class Backend(ABC):
         return 0
 
 
-Row = tuple[Any, ...]
-
 VERSION_TABLE = "compactor_schema"
 """Table with the version of the store's format."""
 MAX_PARAMETERS = 500
@@ -154,7 +152,7 @@ class SqlBackend(Backend):
                         self.connection.execute("ROLLBACK")
                 raise
 
-    def first(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
+    def first(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run the first statement of a transaction. If the server has closed the connection meanwhile, connect again
         first."""
         try:
@@ -165,7 +163,7 @@ class SqlBackend(Backend):
         self.connection = self.connect()
         return self.rows(sql, values)
 
-    def rows(self, sql: str, values: Sequence[object] = (), *, types: tuple[type, ...] = ()) -> list[Row]:
+    def rows(self, sql: str, values: Sequence[object] = (), *, types: tuple[type, ...] = ()) -> list[tuple[Any, ...]]:
         """Run one statement, with ``?`` for each of `values`, and return its rows.
 
         Raises:
