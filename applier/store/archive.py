@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -27,7 +27,7 @@ from applier.store.records import NewRecord, Node, StoredHistory, find_history, 
 from applier.store.store import Store, event_place
 from planner.errors import CompactorError, StoreDamaged, StoreError
 from planner.plan import CompactionPlan, ExtractedFact
-from planner.reading.messages import message_digest, to_json
+from planner.reading.messages import message_digest, prefix_digests, to_json
 from planner.reading.secrets import MARK
 
 CARRIED = SESSION_STATE, "origin:", "view:", "answer:"
@@ -80,28 +80,23 @@ def _keys_of(backend: Backend, history_key: str) -> list[str]:
 def _write(store: Store, path: Path, keys_of: Callable[[Backend], Sequence[str]], overwrite: bool) -> None:
     """Copy the records that `keys_of` chooses, and their digest, into a new store; then move its file to `path`."""
     _check_replaceable(store, path, overwrite)
+    beside, source = path.absolute().parent, store.backend
     try:
-        folder = tempfile.mkdtemp(prefix=f".{path.name[:100]}.", dir=path.absolute().parent)
+        with tempfile.TemporaryDirectory(
+            prefix=f".{path.name[:100]}.", dir=beside, ignore_cleanup_errors=True
+        ) as folder:
+            part = Path(folder, "store.db")
+            with (
+                open_store(part, redact_originals=False) as copy,
+                source.transaction(),
+                copy.backend.transaction(write=True),
+            ):
+                for some_keys in records.in_parts([key for key in keys_of(source) if key != _SEAL]):
+                    copy.backend.add(source.get(some_keys))
+                copy.backend.add({_SEAL: _seal_of(copy.backend)})
+            os.replace(part, path)
     except OSError as error:
         raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
-    part, seal = Path(folder, "store.db"), hashlib.sha256()
-    try:
-        source = store.backend
-        with (
-            open_store(part, redact_originals=False) as copy,
-            source.transaction(),
-            copy.backend.transaction(write=True),
-        ):
-            for some_keys in records.in_parts([key for key in keys_of(source) if key != _SEAL]):
-                chosen = source.get(some_keys)
-                _add_to_seal(seal, sorted(chosen.items()))
-                copy.backend.add(chosen)
-            copy.backend.add({_SEAL: seal.digest()})
-        os.replace(part, path)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _check_replaceable(store: Store, path: Path, overwrite: bool) -> None:
@@ -114,9 +109,12 @@ def _check_replaceable(store: Store, path: Path, overwrite: bool) -> None:
             raise StoreError(f"{path}: exists already; replace it by --overwrite, or give another file")
 
 
-def _add_to_seal(seal: hashlib._Hash, chosen: Iterable[tuple[str, bytes]]) -> None:
-    for key, body in chosen:
+def _seal_of(backend: Backend) -> bytes:
+    """Return a digest of all records but the seal itself."""
+    seal = hashlib.sha256()
+    for key, body in records.bodies(backend, [key for key in backend.keys("") if key != _SEAL]):
         seal.update(f"{len(key)} {len(body)} {key} ".encode() + body)
+    return seal.digest()
 
 
 class Archive(SqliteBackend):
@@ -178,8 +176,8 @@ def import_archive(store: Store, archive: Archive, *, is_own_backup: bool = Fals
     if place == store.backend.place:  # it would wait for itself
         raise StoreError(f"{place}: is the store that is to take it in; give another file, or by --store another store")
     with archive.transaction(), store.backend.transaction(write=True):
-        if not is_own_backup:
-            _check_seal(archive)
+        if not is_own_backup and archive.get([_SEAL]) != {_SEAL: _seal_of(archive)}:
+            raise StoreDamaged(f"{place}: is not as `compactor store export` wrote it; nothing was imported")
         whole_names = WholeNames(archive) if archive.is_old else None
         return _Import(store, archive, is_own_backup, whole_names).run()
 
@@ -202,14 +200,6 @@ def _check_sizes(archive: Archive) -> None:
                     raise StoreError(f"{archive.place}: {key[:40]} is larger than what a store writes; not imported")
 
 
-def _check_seal(archive: Archive) -> None:
-    """Raise a StoreDamaged if the records of a conversation's file are not exactly those that were exported."""
-    seal = hashlib.sha256()
-    _add_to_seal(seal, records.bodies(archive, [key for key in archive.keys("") if key != _SEAL]))
-    if archive.get([_SEAL]) != {_SEAL: seal.digest()}:
-        raise StoreDamaged(f"{archive.place}: is not as `compactor store export` wrote it; nothing was imported")
-
-
 @dataclass
 class _Import:
     """One import of a file's records into a store, inside a transaction of both."""
@@ -219,22 +209,21 @@ class _Import:
     is_own_backup: bool
     whole_names: WholeNames | None = None
     """Translator from the short keys and ids of an old file to full ones; None for a new file."""
-    messages: dict[str, str] = field(default_factory=dict)
-    """Digest of each message in the store, by its digest in the file; they differ if the store removes secrets."""
-    plain_digests: dict[str, str] = field(default_factory=dict)
-    """Digest of each message as `History.digests` has it, by its digest in the file; empty if secrets were removed."""
-    nodes: dict[str, Node] = field(default_factory=dict)
-    """Node (message with its place in a history) in the store, by its digest in the file."""
-    groups: dict[str, list[str]] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=lambda: {"": records.NOTHING})
+    """Node (message with its place in a history) in the store, by its digest in the file; they differ if the store
+    removes secrets."""
+    groups: dict[str, list[str]] = field(default_factory=lambda: {records.NOTHING.prefix: [records.NOTHING.group]})
     """Names of the groups in which a history's nodes are stored, by the digest of the history."""
     others: set[str] = field(default_factory=set)
     """Names of the store's histories that are not in the file. No imported state may mention one of them."""
 
     def run(self) -> list[str]:
         """Import all records of the file, and return the keys of its histories."""
-        self._import_messages()
-        self._import_nodes()
-        backend, imported = self.store.backend, [self._history(one) for one in records.read_histories(self.archive)]
+        backend, histories = self.store.backend, records.read_histories(self.archive)
+        for history in sorted(histories, key=lambda history: -history.messages):
+            if history.tip not in self.nodes:  # it is no beginning of a longer one
+                self._messages(history)
+        imported = [self._history(one) for one in histories]
         self.others = {one.name for one in records.read_histories(backend)} - {one.name for one in imported}
         for key, content in self._each("plan"):
             self._plan(key, content)
@@ -260,35 +249,24 @@ class _Import:
             elif record := self.whole_names.record(key, content):
                 yield record
 
-    def _import_messages(self) -> None:
-        for key in self.archive.keys("message/"):
-            content = records.read(self.archive, [key])[key]
-            stored = self.store.stored_form(json.loads(content), key)
-            digest = key.partition("/")[2]
-            self.messages[digest] = records.digest_of(stored)
-            self.plain_digests[digest] = "" if MARK.encode() in content else message_digest(json.loads(content))
-            self.store.backend.add({f"message/{self.messages[digest]}": pack(stored)})
-
-    def _import_nodes(self) -> None:
-        """Import the nodes (messages with their place in a history), each after the one before it. Refuse a node that
-        does not belong at the place that its key names."""
-        self.nodes[""], self.groups[records.NOTHING.prefix] = records.NOTHING, [records.NOTHING.group]
-        # digest of the messages up to each node, to check its prefix; None if secrets were removed from one of them
-        digests_up_to: dict[str, hashlib._Hash | None] = {"": hashlib.sha256()}
-        nodes = records.nodes_of(self.archive.keys("node/"))
-        for digest, node in sorted(nodes.items(), key=lambda item: item[1].position):
-            before, plain_digest = digests_up_to[node.parent], self.plain_digests[node.message]
-            parent = self.nodes[node.parent]
-            digests_up_to[digest] = up_to_here = before.copy() if before and plain_digest else None
-            if up_to_here:
-                up_to_here.update(plain_digest.encode())
-            self.nodes[digest] = stored = node._replace(message=self.messages[node.message]).linked_to(parent)
-            has_place = (stored.group, stored.position) == (node.group, node.position)
-            if not has_place or (up_to_here and up_to_here.hexdigest() != node.prefix):
-                raise ValueError(digest)
-            groups = self.groups[parent.prefix] if node.parent else []
-            self.groups[node.prefix] = groups if node.group in groups else [*groups, node.group]
-            self.store.backend.add({stored.key: b""})
+    def _messages(self, history: StoredHistory) -> None:
+        """Import the messages of `history` with their places in it, without secrets if the store removes them. Refuse a
+        message that does not belong at the place that its key names."""
+        nodes = records.read_chain(self.archive, history)
+        messages = records.read_messages(self.archive, nodes, history.key)
+        exact = takewhile(lambda message: MARK not in to_json(message), messages)  # no digest shows removed secrets
+        prefixes = prefix_digests(list(map(message_digest, exact)))
+        if any(prefix != node.prefix for prefix, node in zip(prefixes, nodes, strict=False)):
+            raise ValueError(history.key)
+        stored, groups = records.NOTHING, list[str]()
+        for node, message in zip(nodes, messages, strict=True):
+            content = self.store.stored_form(message, history.key)
+            stored = node._replace(message=records.digest_of(content)).linked_to(stored)
+            if (stored.group, stored.position) != (node.group, node.position):
+                raise ValueError(history.key)
+            groups = groups if node.group in groups else [*groups, node.group]
+            self.nodes[node.digest], self.groups[node.prefix] = stored, groups
+            self.store.backend.add({f"message/{stored.message}": pack(content), stored.key: b""})
 
     def _history(self, history: StoredHistory) -> StoredHistory:
         """Store a history, and return it as stored. Refuse one whose counts of messages and turns contradict its last
