@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -213,19 +214,6 @@ class HistoryTracker:
         order."""
         return [mark for at, marks in sorted(self.marks.items()) if start <= at < stop for mark in marks]
 
-    def _copy(self) -> HistoryTracker:
-        return replace(
-            self,
-            originals=[*self.originals],
-            plain=[*self.plain],
-            digests=[*self.digests],
-            counted=[*self.counted],
-            loads=[*self.loads],
-            marks={**self.marks},
-            results=[*self.results],
-            _calls={**self._calls},
-        )
-
     def extended_by(self, messages: Sequence[object]) -> tuple[HistoryTracker, Arrival]:
         """Return this history with the new messages of the caller's list added, and which ones are new.
 
@@ -234,7 +222,9 @@ class HistoryTracker:
         """
         if not is_list(messages):
             raise TranscriptError(f"messages: expected a list of messages, found {type(messages).__name__}")
-        tracker, passed = self._copy(), list(messages)
+        growing = ("originals", "plain", "digests", "counted", "loads", "marks", "results", "_calls")
+        tracker = replace(self, **{name: copy(getattr(self, name)) for name in growing})
+        passed = list(messages)
         head, start = self._compacted_part_of(passed)
         later = passed[head:]
         for index, place in ((index, index - start) for index in self._replaced if start <= index < start + len(later)):

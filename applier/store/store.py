@@ -216,8 +216,7 @@ class Store:
             history = find_history(self.backend, history_key)
             known = set[str]()
             with suppress(StoreDamaged):  # a damaged fact must not keep a conversation from being compacted
-                stored = self._fact_contents(*self._with_prefixes(history_key))
-                known.update(_without_time(json.loads(content)) for content in stored)
+                known.update(_without_time(json.loads(content)) for content in self._fact_contents(history_key))
             place = f"fact/{history.groups[-1]}/{history.prefix}/"
             unknown = [NewRecord(place, content) for fact, content in contents.items() if fact not in known]
             new = records.add_new(self.backend, unknown)
@@ -230,11 +229,12 @@ class Store:
     def facts(self, history_key: str) -> tuple[ExtractedFact, ...]:
         """Return the facts (decisions, errors, …) extracted from a history or from a beginning of it, oldest first."""
         with self.backend.transaction():
-            contents = self._fact_contents(*self._with_prefixes(history_key))
+            contents = self._fact_contents(history_key)
         return tuple(ExtractedFact.model_validate_json(content) for content in dict.fromkeys(contents))
 
-    def _fact_contents(self, history: StoredHistory, prefixes: Collection[str]) -> Collection[bytes]:
-        """Return the stored facts of `history` that belong to one of its beginnings (`prefixes`), oldest first."""
+    def _fact_contents(self, history_key: str) -> Collection[bytes]:
+        """Return the stored facts of a history or of a beginning of it, oldest first."""
+        history, prefixes = self._with_prefixes(history_key)
         keys = [key for group in history.groups for key in self.backend.keys(f"fact/{group}/")]
         chosen = sorted((key for key in keys if records.prefix_of(key) in prefixes), key=records.order_of)
         return read(self.backend, chosen).values()
