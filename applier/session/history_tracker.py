@@ -8,7 +8,7 @@ changes that the caller makes in place, and never changes a message.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from planner.analysis import Analysis, analyze_history, call_alone
 from planner.errors import TranscriptError
 from planner.evidence.calls import Call
 from planner.plan import CompactionPlan
-from planner.reading.media import MANY_IMAGES_PIXELS, PICTURES, image_size, source_data, visible_pages
+from planner.reading.media import MANY_IMAGES_PIXELS, image_size, pictures_in, source_data, visible_pages
 from planner.reading.messages import (
     Block,
     History,
@@ -73,15 +73,6 @@ def picture_load(picture: Block) -> Load:
         return Load(images=visible_pages(picture), largest=len(source_data(picture)))
     is_large = max(image_size(picture) or (0,)) > MANY_IMAGES_PIXELS
     return Load(1, int(is_large), largest=len(source_data(picture)))
-
-
-def pictures_in(content: Sequence[object]) -> Iterator[Block]:
-    """Yield the image and document blocks in the list `content` of a message, also those inside tool results."""
-    for block in content:
-        if isinstance(block, dict) and block.get("type") in PICTURES:
-            yield block
-        elif isinstance(block, dict) and isinstance(inner := block.get("content"), list):
-            yield from pictures_in(inner)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from applier.session.edits import Edits, Frame, Place, with_texts
-from applier.session.history_tracker import HistoryTracker, Load, Result, picture_load, pictures_in
+from applier.session.history_tracker import HistoryTracker, Load, Result, picture_load
 from applier.session.pressure import Gauge, MediaLimits
 from planner.analysis import Analysis
 from planner.evidence.calls import RESTORE_TOOL, CallKind, bare_tool_name
@@ -27,7 +27,7 @@ from planner.guards import check_plan
 from planner.placeholders import clean, media_mark, with_gaps
 from planner.plan import CompactionPlan, HistoryStamp, Provenance, Strategy, TurnDecision
 from planner.reading.lines import Line
-from planner.reading.media import MANY_IMAGES, source_data
+from planner.reading.media import MANY_IMAGES, pictures_in, source_data
 from planner.reading.messages import Block, History, Turn, blocks, plain_message, readable_text
 from planner.settings import PlanSettings
 

@@ -16,6 +16,7 @@ from planner.errors import ReferenceNotFound, SettingsError
 from planner.placeholders import ranges_of
 from planner.programming.coding_tools import defines
 from planner.reading.lines import Line, Part, join_lines, turn_lines, without_numbers
+from planner.reading.media import pictures_in
 from planner.reading.messages import Block, History, Message, Turn, read_history
 
 CONTEXT_LINES, MANY_CONTEXT_LINES = 2, 1
@@ -199,14 +200,10 @@ def _text_block(lines: Sequence[Line]) -> Iterator[Block]:
 
 def _media(block: Block) -> Iterator[Block]:
     """Yield the images and documents at any depth in `block`, without cache marks; a document of text is none."""
-    source = block.get("source")
-    if block["type"] in ("image", "document") and isinstance(source, dict) and source.get("type") != "text":
-        yield {key: value for key, value in block.items() if key != "cache_control"}
-        return
-    inner = block.get("content")
-    for item in inner if isinstance(inner, list) else ():
-        if isinstance(item, dict) and isinstance(item.get("type"), str):
-            yield from _media(item)
+    for picture in pictures_in([block]):
+        source = picture.get("source")
+        if isinstance(source, dict) and source.get("type") != "text":
+            yield {key: value for key, value in picture.items() if key != "cache_control"}
 
 
 def _matching_lines(turn: Searched, part: Sequence[Line], hits: Hits) -> list[ShownLine]:

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from applier.session import Session
-from applier.session.history_tracker import load_of, pictures_in
+from applier.session.history_tracker import load_of
 from applier.session.pressure import MediaLimits
 from applier.testing import Request, judge
+from planner.reading.media import pictures_in
 from planner.reading.messages import blocks, plain_message
 from tests.session.agent import Clock
 
