@@ -78,8 +78,13 @@ def _keys_of(backend: Backend, history_key: str) -> list[str]:
 
 
 def _write(store: Store, path: Path, keys_of: Callable[[Backend], Sequence[str]], overwrite: bool) -> None:
-    """Copy the records that `keys_of` chooses, and their digest, into a new store; then move its file to `path`."""
-    _check_replaceable(store, path, overwrite)
+    """Copy the records that `keys_of` chooses, and their digest, into a new store; then move its file to `path`. Raise
+    a StoreError if `path` is a folder, a store in use or, without `overwrite`, any file."""
+    if os.path.lexists(path):
+        if not path.is_file() or str(path.resolve()) == store.backend.place or Path(f"{path}-wal").exists():
+            raise StoreError(f"{path}: is no file that can be replaced; give another")
+        if not overwrite:
+            raise StoreError(f"{path}: exists already; replace it by --overwrite, or give another file")
     beside, source = path.absolute().parent, store.backend
     try:
         with tempfile.TemporaryDirectory(
@@ -97,16 +102,6 @@ def _write(store: Store, path: Path, keys_of: Callable[[Backend], Sequence[str]]
             os.replace(part, path)
     except OSError as error:
         raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
-
-
-def _check_replaceable(store: Store, path: Path, overwrite: bool) -> None:
-    """Raise a StoreError if `path` must not be replaced: a folder, a store in use, or, without `overwrite`, any
-    file."""
-    if os.path.lexists(path):
-        if not path.is_file() or str(path.resolve()) == store.backend.place or Path(f"{path}-wal").exists():
-            raise StoreError(f"{path}: is no file that can be replaced; give another")
-        if not overwrite:
-            raise StoreError(f"{path}: exists already; replace it by --overwrite, or give another file")
 
 
 def _seal_of(backend: Backend) -> bytes:

@@ -148,7 +148,11 @@ def open_store(
         StoreError: the store cannot be created or opened, or belongs to another program or a newer version; or the
             variable is neither yes nor no.
     """
-    redacts = _redacts() if redact_originals is None else redact_originals
+    if redact_originals is None:
+        setting = os.environ.get(REDACT_VARIABLE, "").strip().lower()
+        if setting not in _YES + _NO:  # to read a misspelled yes as no would store secrets against the user's will
+            raise StoreError(f"${REDACT_VARIABLE}: expected 1 or 0, found {setting[:40]!r}")
+        redact_originals = setting in _YES
     name = _name(url_or_path)
     path = store_file(name)
     if path is None:
@@ -171,7 +175,7 @@ def open_store(
     except BaseException:
         backend.close()
         raise
-    return Store(backend, redact_originals=redacts)
+    return Store(backend, redact_originals=redact_originals)
 
 
 @contextmanager
@@ -219,13 +223,6 @@ def _name(url_or_path: str | os.PathLike[str] | None) -> str:
     if url_or_path is not None and not isinstance(url_or_path, str | bytes | os.PathLike):
         raise StoreError(f"{type(url_or_path).__name__}: {_EXPECTED}")
     return os.fsdecode(url_or_path or os.environ.get(STORE_VARIABLE) or default_path())
-
-
-def _redacts() -> bool:
-    setting = os.environ.get(REDACT_VARIABLE, "").strip().lower()
-    if setting not in _YES + _NO:  # to read a misspelled yes as no would store secrets against the user's will
-        raise StoreError(f"${REDACT_VARIABLE}: expected 1 or 0, found {setting[:40]!r}")
-    return setting in _YES
 
 
 def check_format(backend: SqlBackend) -> int:
