@@ -2,18 +2,13 @@
 something failed, and how it succeeded later.
 
 They depend on the context window, the target and the page of memory (brief). The unanswered turns, the *live tail*, are
-shortened to previews only if they would fill the window. The user's typed words have a part of the room: the size of a
-message, its names and its figures decide which lines stay, in any language; English words such as *never* raise the
-rank of a line.
+shortened to previews only if they would fill the window. `planner.user_words` chooses among the user's words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
-from math import inf, log
-from typing import NamedTuple
 
 from propcache.api import cached_property
 
@@ -21,11 +16,10 @@ from planner.analysis import Analysis
 from planner.brief import covered_failures, covers_success
 from planner.evidence import TurnEvidence
 from planner.evidence.effects import reported_later, retried
-from planner.evidence.hosts import binding_lines
-from planner.evidence.words import figures_of, specifics_of, without_figures
-from planner.layout import first_note, leading_turn
-from planner.reading.lines import Line, statements
+from planner.layout import first_note
 from planner.reading.messages import History
+from planner.thinking import leading_turn
+from planner.user_words import own_words, words_limit
 
 LEAST_ROOM_SHARE = 0.1
 """Smallest room for everything but the unanswered turns, as a share of the target or of these turns, whichever is
@@ -39,18 +33,6 @@ PREVIEW_LINES = 12
 """Number of lines that a preview shows at the beginning, and again at the end: about 2,000 characters."""
 PREVIEW_SHARE = 0.25
 """Largest share of the context window for all previews together; they show fewer lines until they fit."""
-OWN_WORDS_SHARE = 0.5
-"""Largest share of the room (without the lines of failures) for words that the user typed. With a fifth, compacted
-messages keep .60 of the entities that the chats of CompactBench ask for; with two fifths, .96."""
-LEAST_WORDS_TOKENS = 400
-"""Tokens of the user's typed words for which there is room at any target: a few sentences."""
-PAGE_FACTOR = 0.2
-"""Factor for the room for the user's typed words if a model wrote the page of memory, which repeats their demands."""
-ENDS_SHARE = 0.5
-"""Largest share of the room for typed words that the first and last lines of the user's last message may take, and
-again those of their first one."""
-MOST_NEWS = 8
-"""Largest number of names and figures that raise the rank of a user's message. With more, it is rather a list."""
 
 
 @dataclass(frozen=True)
@@ -188,144 +170,3 @@ def _preview(turn: TurnEvidence, most: int) -> frozenset[int]:
     for lines in map(turn.lines.of_block, long_blocks):
         shown.update(line.number for line in (*lines[:most], *lines[::-1][:most]))
     return frozenset(shown)
-
-
-class OwnWords(NamedTuple):
-    """Lines that the user typed, divided into those that stay verbatim and the others."""
-
-    lines: dict[str, frozenset[int]]
-    """Numbers of the lines that stay, by turn id."""
-    left_out: dict[str, frozenset[int]]
-    """Numbers of the lines for which there is no room, by turn id."""
-
-
-def words_limit(memory_tokens: float, outcome_tokens: float, *, beside_page: bool) -> float:
-    """Return how many tokens of words that the user typed stay verbatim at most. `memory_tokens`: the room for
-    everything but the unanswered turns. `outcome_tokens`: tokens that lines on failures and later successes take of it.
-    `beside_page`: True if a model writes the page of memory, which repeats the user's demands."""
-    share = OWN_WORDS_SHARE * max(memory_tokens - outcome_tokens, memory_tokens / 2)
-    return (PAGE_FACTOR if beside_page else 1.0) * max(share, LEAST_WORDS_TOKENS)
-
-
-def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
-    """Choose the lines that the user typed and that stay verbatim. If all fit in `most_tokens`, all stay.
-
-    Otherwise lines are chosen in this order while there is room: of the user's last and first message the lines that
-    the agent took up, and both ends; lines with binding words in English (never, must); whole messages, those with many
-    names and figures for their size first, as answers, consent and corrections are rather short; whole lines of the
-    other messages, those first that the agent took up or that have many names and figures; both ends of what remains. A
-    line that was typed twice stays once, where it was typed last.
-    """
-    turns = analysis.evidence.turns
-    room = raw_limit = most_tokens / analysis.counter.scale
-    typed = _typed_once(turns)
-    speaking = [turns[turn_id] for turn_id, lines in typed.items() if lines and not turns[turn_id].turn.live]
-    raw_tokens = {turn.turn.id: turn.tokens_of(line.number for line in typed[turn.turn.id]) for turn in speaking}
-    words: dict[str, frozenset[int]] = {}
-    for turn in (*speaking[:1], *speaking[1:][-1:]):
-        lines = typed[turn.turn.id]
-        numbers = _fitting(turn, [*_taken_up(analysis, turn, lines), *_inward(lines)], ENDS_SHARE * raw_limit)
-        words[turn.turn.id] = numbers
-        room -= turn.tokens_of(numbers)
-    fits = sum(raw_tokens.values()) <= raw_limit
-    all_numbers = {turn_id: _numbers(lines) for turn_id, lines in typed.items()}
-    for turn_id, binding in ({} if fits else _binding(typed)).items():
-        if not turns[turn_id].turn.live:
-            room = _grow(words, turns[turn_id], binding, room)
-    for turn in sorted(speaking, key=lambda turn: _rank(turn, typed[turn.turn.id], _news(typed[turn.turn.id]))):
-        room = _grow(words, turn, _numbers(typed[turn.turn.id]), room)
-    incomplete = [turn for turn in speaking if words.get(turn.turn.id) != all_numbers[turn.turn.id]]
-    whole_lines = [(turn, line.lines) for turn in incomplete for line in statements(typed[turn.turn.id], inf)]
-    informative = [(*spoken, _news(spoken[1]) + _uptake(analysis, *spoken)) for spoken in whole_lines]
-    for turn, whole_line, _ in sorted(informative, key=lambda spoken: _rank(*spoken)):
-        room = _grow(words, turn, _numbers(whole_line), room)
-    for at, turn in enumerate(incomplete):
-        ends = _fitting(turn, _inward(typed[turn.turn.id]), room / (len(incomplete) - at))
-        room = _grow(words, turn, ends, room)
-    left_out = {turn_id: all_numbers[turn_id] - words.get(turn_id, frozenset()) for turn_id in raw_tokens}
-    return OwnWords(words, {turn_id: numbers for turn_id, numbers in left_out.items() if numbers})
-
-
-def _typed_once(turns: dict[str, TurnEvidence]) -> dict[str, list[Line]]:
-    """Return the lines that the user typed by turn id, the newest turn first, each line once. Long lines are compared
-    whole, as two wishes may begin alike."""
-    seen: set[str] = set()
-    typed: dict[str, list[Line]] = {}
-    for turn_id, turn in reversed(turns.items()):
-        whole = {line.text.strip(): line.lines for line in statements(turn.typed_lines, inf)}
-        typed[turn_id] = sorted(chain.from_iterable(lines for text, lines in whole.items() if text not in seen))
-        seen.update(whole)
-    return typed
-
-
-def _rank(turn: TurnEvidence, lines: Sequence[Line], information: float) -> float:
-    """Return the rank of some lines of a turn, lower for those that come first: they have much `information` for their
-    size."""
-    return float(turn.tokens_of(line.number for line in lines) ** 0.3 / (1 + information))
-
-
-def _numbers(lines: Iterable[Line]) -> frozenset[int]:
-    return frozenset(line.number for line in lines)
-
-
-def _news(lines: Sequence[Line]) -> int:
-    """Return how much information the `lines` of a message have: the number of distinct names and figures in each line,
-    added up; at most `MOST_NEWS`."""
-    return min(MOST_NEWS, sum(len({*specifics_of(line.text), *figures_of(line.text)}) for line in lines))
-
-
-def _binding(typed: Mapping[str, Sequence[Line]]) -> dict[str, frozenset[int]]:
-    """Return by turn id the numbers of the lines with a binding word in English (never, must), in the order of `typed`,
-    the newest turn first. If lines of several turns differ only in figures, only the newest one is returned."""
-    seen: set[str] = set()
-    binding: dict[str, frozenset[int]] = {}
-    for turn_id, lines in typed.items():
-        forms = {without_figures(line.text.strip()): line.number for line in binding_lines(lines)}
-        binding[turn_id] = frozenset(number for form, number in forms.items() if form not in seen)
-        seen.update(forms)
-    return binding
-
-
-def _grow(words: dict[str, frozenset[int]], turn: TurnEvidence, numbers: frozenset[int], room: float) -> float:
-    """Add the lines with these `numbers` to those of `turn` in `words`, if they fit in `room` raw tokens. Return the
-    rest."""
-    kept = words.get(turn.turn.id, frozenset())
-    cost = turn.tokens_of(numbers - kept)
-    if cost > room:
-        return room
-    words[turn.turn.id] = kept | numbers
-    return room - cost
-
-
-def _inward(lines: Sequence[Line]) -> Iterator[frozenset[int]]:
-    """Yield the numbers of the lines of a message in the order in which they are chosen if not all fit: the first and
-    the last line, lines with binding words in English, lines from both ends inward."""
-    inward = chain.from_iterable(zip(lines, reversed(lines), strict=True))
-    for line in dict.fromkeys([*lines[:1], *lines[-1:], *binding_lines(lines), *inward]):
-        yield frozenset([line.number])
-
-
-def _taken_up(analysis: Analysis, turn: TurnEvidence, lines: Sequence[Line]) -> list[frozenset[int]]:
-    """Return the numbers of those whole lines of a message that have names that the agent wrote later, those first that
-    have most for their size: in a long form or prompt, these are what is asked."""
-    uptakes = [(line.lines, _uptake(analysis, turn, line.lines)) for line in statements(lines, inf)]
-    ranked = sorted(uptakes, key=lambda part: _rank(turn, *part))
-    return [_numbers(line) for line, uptake in ranked if uptake]
-
-
-def _uptake(analysis: Analysis, turn: TurnEvidence, lines: Sequence[Line]) -> float:
-    """Return how much the agent took up of `lines` of a turn: the number of their names that it wrote in later turns,
-    of which those in many lines of the conversation count less."""
-    occurrences = analysis.occurrences
-    rows, columns = occurrences.rows[turn.turn.id], occurrences.columns
-    names = {*chain.from_iterable(rows.between(line.number - 1, line.number) for line in lines)}
-    later = [name for name in names if columns.last_written[name] > turn.turn.number]
-    return sum(1 / (1 + log(columns.lines[name])) for name in later)
-
-
-def _fitting(turn: TurnEvidence, parts: Iterable[frozenset[int]], most: float) -> frozenset[int]:
-    """Return the numbers of the lines of those `parts` of a message, in order, that fit in `most` raw tokens."""
-    words: dict[str, frozenset[int]] = {}
-    for numbers in parts:
-        most = _grow(words, turn, numbers, most)
-    return words.get(turn.turn.id, frozenset())

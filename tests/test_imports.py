@@ -158,8 +158,10 @@ FOLDERS = {
         "planner.evidence.words",
     ),
     "planner.placeholders": ("planner.reading", "planner.evidence", "planner.plan"),
+    "planner.thinking": ("planner.reading",),
     "planner.layout": (
         "planner.reading",
+        "planner.thinking",
         "planner.evidence",
         "planner.analysis",
         "planner.plan",
