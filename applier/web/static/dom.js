@@ -26,3 +26,19 @@ export function assign(node, name, value) {
 export function write(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
+
+/** Draws whenever the size of the canvas or the colours change. */
+export function keepDrawn(canvas, draw) {
+  new ResizeObserver(draw).observe(canvas);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+}
+
+/** A pen for the canvas, which is made as fine as the screen, and a function that reads the page's colours. */
+export function penFor(canvas) {
+  canvas.width = canvas.clientWidth * devicePixelRatio;
+  canvas.height = canvas.clientHeight * devicePixelRatio;
+  const pen = canvas.getContext("2d");
+  pen.scale(devicePixelRatio, devicePixelRatio);
+  const style = getComputedStyle(document.documentElement);
+  return [pen, (name) => style.getPropertyValue(`--${name}`)];
+}

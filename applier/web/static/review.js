@@ -43,8 +43,8 @@ class Page {
     this.count("words", showWords(page.words));
     this.count("facts", showFacts(page.facts));
     this.update(page.checked);
-    this.revision.onAnswer((checked) => this.answered(checked));
-    this.revision.onFailure(fail);
+    this.revision.answered = (checked) => this.answered(checked);
+    this.revision.failed = fail;
     this.list.searched = () => this.detail.find();
     this.listen();
     if (this.revision.isStale) this.revision.ask();

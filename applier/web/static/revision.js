@@ -13,21 +13,13 @@ export class Revision {
     this.brief = null;
     this.open = "";
     this.past = [];
-    this.listeners = [];
-    this.failures = [];
+    this.answered = () => {};
+    this.failed = () => {};
     this.isAsking = false;
     this.isStale = false;
     this.opened = this.asText();
     this.saved = isSaved ? this.opened : "";
     this.restore();
-  }
-
-  onAnswer(listener) {
-    this.listeners.push(listener);
-  }
-
-  onFailure(listener) {
-    this.failures.push(listener);
   }
 
   get isDirty() {
@@ -111,9 +103,9 @@ export class Revision {
         this.isStale = false;
         this.checked = await this.server.check(this.asJson());
       }
-      for (const listener of this.listeners) listener(this.checked);
+      this.answered(this.checked);
     } catch (error) {
-      for (const listener of this.failures) listener(error);
+      this.failed(error);
     } finally {
       this.isAsking = false;
       document.body.removeAttribute("aria-busy");

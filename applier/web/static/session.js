@@ -1,6 +1,6 @@
 // The page of a session: the curve of its prompts, what happened in it, and what it cost beside doing nothing.
 
-import { byId, counted, element, write } from "./dom.js";
+import { byId, counted, element, keepDrawn, penFor, write } from "./dom.js";
 import { openServer } from "./server.js";
 
 const LEFT = 64;
@@ -19,8 +19,7 @@ const words = (name) => name.replaceAll("_", " ");
 class Curve {
   constructor(canvas) {
     this.canvas = canvas;
-    new ResizeObserver(() => this.draw()).observe(canvas);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+    keepDrawn(canvas, () => this.draw());
     canvas.addEventListener("mousemove", (event) => this.name(event.offsetX));
     canvas.addEventListener("mouseleave", () => this.mark(0));
   }
@@ -49,17 +48,12 @@ class Curve {
     const { canvas, run, sent, history } = this;
     const [width, height] = [canvas.clientWidth, canvas.clientHeight];
     if (!run || !width) return;
-    canvas.width = width * devicePixelRatio;
-    canvas.height = height * devicePixelRatio;
-    const pen = canvas.getContext("2d");
-    pen.scale(devicePixelRatio, devicePixelRatio);
-    const style = getComputedStyle(document.documentElement);
-    const color = (name) => style.getPropertyValue(`--${name}`);
+    const [pen, color] = penFor(canvas);
     const count = sent.length;
     const top = 1.05 * Math.max(1, run.limit_tokens, ...history);
     const x = (at) => LEFT + (count > 1 ? (at / (count - 1)) * (width - LEFT - 2) : 0);
     const y = (tokens) => TOP + (1 - tokens / top) * (height - TOP - BOTTOM);
-    pen.font = `11px ${style.getPropertyValue("--sans")}`;
+    pen.font = `11px ${color("sans")}`;
     pen.textAlign = "right";
     const unit = 10 ** Math.floor(Math.log10(top)) / (top / 10 ** Math.floor(Math.log10(top)) < 3 ? 2 : 1);
     for (let tokens = 0; tokens < top; tokens += unit) {

@@ -1,6 +1,6 @@
 // All turns as bars: how many tokens each had, and how many of them stay. Clicking one leads to it.
 
-import { counted } from "./dom.js";
+import { counted, keepDrawn, penFor } from "./dom.js";
 
 const SHOWN_SHARE = 0.97; // bars higher than those of this share of the turns are cut off: one dump would hide the rest
 
@@ -16,8 +16,7 @@ export class Strip {
     scale.textContent = `full height ${counted(this.top)}${cut ? `, ${cut} larger ones cut off` : ""}`;
     canvas.addEventListener("click", (event) => select(this.turnAt(event.offsetX)));
     canvas.addEventListener("mousemove", (event) => this.name(event.offsetX));
-    new ResizeObserver(() => this.draw()).observe(canvas);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+    keepDrawn(canvas, () => this.draw());
   }
 
   turnAt(x) {
@@ -42,22 +41,18 @@ export class Strip {
     const { canvas, turns } = this;
     const [width, height] = [canvas.clientWidth, canvas.clientHeight];
     if (!width || !turns.length) return;
-    canvas.width = width * devicePixelRatio;
-    canvas.height = height * devicePixelRatio;
-    const pen = canvas.getContext("2d");
-    pen.scale(devicePixelRatio, devicePixelRatio);
-    const colors = getComputedStyle(document.documentElement);
+    const [pen, color] = penFor(canvas);
     const step = width / turns.length;
     const gap = step > 3 ? 1 : 0;
-    const bar = (at, tokens, color) => {
+    const bar = (at, tokens, fill) => {
       const size = tokens ? Math.max(1, Math.min(1, tokens / this.top) * (height - 6)) : 0;
-      pen.fillStyle = color;
+      pen.fillStyle = fill;
       pen.fillRect(at * step, height - size, Math.max(0.5, step - gap), size);
     };
-    const [before, after] = [colors.getPropertyValue("--bar-before"), colors.getPropertyValue("--accent")];
+    const [before, after] = [color("bar-before"), color("accent")];
     turns.forEach((turn, at) => bar(at, turn.before, before));
     turns.forEach((turn, at) => bar(at, this.after[at], after));
-    pen.fillStyle = colors.getPropertyValue("--text");
+    pen.fillStyle = color("text");
     pen.fillRect(this.current * step, 0, Math.max(2, step - gap), 3);
   }
 }
