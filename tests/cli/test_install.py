@@ -16,6 +16,7 @@ from applier.processes import program
 from applier.store import open_store
 from applier.testing import use
 from tests.loopback import Loopback
+from tests.patience import PATIENCE_SECONDS
 
 CLIENT = "claude-code"
 
@@ -344,7 +345,8 @@ def person(folder, monkeypatch):
         environment = {name: str(value) for name, value in {**own, **ours, **dict.fromkeys(QUIET, "1")}.items()}
         return subprocess.run(
             ["claude", "-p", "--output-format", "stream-json", "--verbose", *arguments, "--allowedTools", "Bash"],
-            cwd=work, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
+            cwd=work, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=PATIENCE_SECONDS,
         )  # fmt: skip
 
     run.home, run.work = home, work

@@ -14,8 +14,8 @@ from applier.adapters.transcripts import read_transcript
 from applier.testing import use
 from planner.reading.messages import blocks
 from tests.loopback import Loopback
+from tests.patience import PATIENCE_SECONDS
 
-SECONDS = 120
 needs_claude = pytest.mark.skipif(
     shutil.which("claude") is None, reason="needs the client: npm install -g @anthropic-ai/claude-code"
 )
@@ -44,7 +44,8 @@ def client(folder):
         environment = {name: str(value) for name, value in {**own, **ours, **dict.fromkeys(QUIET, "1")}.items()}
         return subprocess.run(
             ["claude", *arguments],
-            cwd=work, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS,
+            cwd=work, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=PATIENCE_SECONDS,
         )  # fmt: skip
 
     run.work, run.home = work, home
@@ -142,7 +143,7 @@ def codex(client, server, *arguments):
     return subprocess.run(
         ["codex", "exec", *settings, "--dangerously-bypass-approvals-and-sandbox", *arguments],
         cwd=client.work, env={"HOME": str(client.home), "PATH": os.environ["PATH"]},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
     )  # fmt: skip
 
 

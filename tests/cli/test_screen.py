@@ -14,6 +14,7 @@ import pytest
 
 import applier.cli
 from tests.cli.conftest import interruptible
+from tests.patience import PATIENCE_SECONDS
 
 ESC = "\x1b]0;owned\x07\x1b[31m"
 
@@ -138,7 +139,7 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(compactor, transcript, plan_file,
     os.mkfifo(pipe)
     with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
         assert compactor("apply", plan_file, transcript, "-o", pipe).code == 0
-        assert json.loads(reader.communicate(timeout=30)[0])["messages"]
+        assert json.loads(reader.communicate(timeout=PATIENCE_SECONDS)[0])["messages"]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
@@ -200,7 +201,7 @@ def test_an_interrupted_command_says_so_and_writes_nothing(folder, arguments):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=interruptible)
     with process, open("pipe", "w"):  # open as soon as the command reads it, and silent
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, out) == (130, b"")
     assert err.strip() == b"compactor: interrupted; nothing was half-written"
     assert [path.name for path in folder.iterdir() if path.name != "store.db"] == ["pipe"]

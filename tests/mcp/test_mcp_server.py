@@ -17,6 +17,7 @@ from applier.store import open_store
 from planner import plan_compaction
 from planner.errors import ReferenceNotFound
 from planner.placeholders import history_key
+from tests.patience import PATIENCE_SECONDS
 from tests.strategies import image
 
 NO_KEY = f"h{0:032}"
@@ -91,7 +92,7 @@ class Together(Visible):
     barrier = threading.Barrier(2)
 
     def restore(self, *reference, **asked):
-        self.barrier.wait(timeout=20)
+        self.barrier.wait(timeout=PATIENCE_SECONDS)
         return super().restore(*reference, **asked)
 
 

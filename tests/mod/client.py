@@ -20,9 +20,9 @@ from typing import Any
 from applier.adapters.client_plugin import plugin_files, put_plugin
 from applier.processes import program
 from applier.testing import Answer, MessagesServer, Request, say, use
+from tests.patience import PATIENCE_SECONDS
 
 LOOK_UPS = tuple(f"mcp__compactor__{name}" for name in ("restore_context", "search_context", "facts", "note"))
-SECONDS = 90
 FORKED, BY_CARDS, BUILT_IN = "your conversation is about to be compacted", "<latest>", "TEXT ONLY"
 """How the questions begin that are not of the agent's work."""
 BRIEF = ["REQUEST", "- build the modules (t1)", "STATE", "- modules were written and tested one by one (t2)"]
@@ -90,7 +90,7 @@ class Client:
     """One process of the client that takes what a person types."""
 
     process: subprocess.Popen[str]
-    seconds: float = SECONDS
+    seconds: float = PATIENCE_SECONDS
     lines: list[dict[str, Any]] = field(default_factory=list)
     """What it has printed."""
     _results: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -141,7 +141,7 @@ def opened(
     plugin: Path | None,
     *more: str,
     client: str = "claude",
-    seconds: float = SECONDS,
+    seconds: float = PATIENCE_SECONDS,
     **env: str,
 ) -> Iterator[Client]:
     """A client at work in ``folder/work``, with the mod in `plugin`, if any; `more` are words of its command."""
@@ -161,7 +161,7 @@ def opened(
         finally:
             assert process.stdin is not None
             process.stdin.close()
-            process.wait(SECONDS)
+            process.wait(PATIENCE_SECONDS)
 
 
 def refused(server: MessagesServer) -> list[str]:

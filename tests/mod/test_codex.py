@@ -12,6 +12,7 @@ import pytest
 from applier.processes import program
 from applier.testing import say, use
 from tests.openai_server import OpenAIServer
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = [
     pytest.mark.real,
@@ -49,7 +50,7 @@ def run(tmp_path):
     def run(*command):
         done = subprocess.run(
             [*command], cwd=tmp_path, env=with_codex, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=120, check=False,
+            timeout=PATIENCE_SECONDS, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         return done

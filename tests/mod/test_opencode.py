@@ -14,6 +14,7 @@ from applier.adapters.client_plugin import plugin_files, put_plugin
 from applier.processes import program
 from applier.testing import MessagesServer, say, use
 from tests.mod.client import ANSWER, BROKEN, BY_CARDS
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = [
     pytest.mark.real,
@@ -71,7 +72,7 @@ def opened(folder, server):
         def do(path, body=None):
             data = None if body is None else json.dumps(body).encode()
             asked = urllib.request.Request(url + path, data, {"content-type": "application/json"})
-            with urllib.request.urlopen(asked, timeout=60) as answer:
+            with urllib.request.urlopen(asked, timeout=PATIENCE_SECONDS) as answer:
                 return json.loads(answer.read())
 
         do.plugin, do.log = place, folder / "log"

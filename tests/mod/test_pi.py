@@ -14,6 +14,7 @@ from applier.adapters.client_plugin import plugin_files
 from applier.processes import program
 from applier.testing import MessagesServer, say, use
 from tests.mod.client import ANSWER, BROKEN, BY_CARDS
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = [
     pytest.mark.real,
@@ -76,7 +77,7 @@ def opened(folder, server, **more):
             yield do
         finally:
             process.stdin.close()
-            process.wait(30)
+            process.wait(PATIENCE_SECONDS)
 
 
 def shown(lines):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from applier.adapters.client_plugin import CLIENTS, plugin_files, version_problem
+from tests.patience import PATIENCE_SECONDS
 
 HOST = Path(__file__).with_name("pi_host.mjs")
 FUNCTIONS = "export const buildSessionProjection = () => ({ entries: [] })\nexport const convertToLlm = (all) => all\n"
@@ -42,7 +43,7 @@ def test_a_pi_of_any_version_starts_and_compacts_by_itself(tmp_path, version):
         (own / "package.json").write_text('{"type": "module", "main": "index.js"}')
         (own / "index.js").write_text(module)
     command = ["node", str(HOST), str(folder), json.dumps({"complete": answers})]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout)
     assert outcome["result"] is None

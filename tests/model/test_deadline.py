@@ -16,6 +16,7 @@ from planner.model import ModelPlanner
 from tests.loopback import KEY, STALL, Loopback
 from tests.model.sample import answer, plan_request, sent_tokens
 from tests.model.test_planner import large_history
+from tests.patience import PATIENCE_SECONDS
 
 IN_TIME = r"no answer in time: raise settings\.timeout_seconds"
 
@@ -126,5 +127,7 @@ try:
 except PlannerUnavailable as error:
     print(error)
 """
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS
+    )
     assert "no answer in time" in ran.stdout

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager
 
-import httpx
 import pytest
 import zstandard
 from hypothesis import given
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from applier.adapters.proxy import wires
 from applier.store.records import count_values
 from applier.testing import MessagesServer
+from tests import http_client
 from tests.bench.hostile_bodies import HOSTILE, peak_mb, warm_up
 from tests.bench.proxy_load import RunningProxy
 from tests.hosts import hosts
@@ -110,7 +110,7 @@ def test_a_body_over_a_limit_passes_as_it_came(proxied):
     )
     with MessagesServer("ok") as server:
         proxy = proxied(server)
-        httpx.post(f"{proxy.url}/v1/messages", content=body, headers={"x-api-key": "any"}, timeout=60)
+        http_client.post(f"{proxy.url}/v1/messages", content=body, headers={"x-api-key": "any"})
         assert [exchange.request.raw for exchange in server.exchanges] == [body]
         assert proxy.metrics.value("requests", kind="passed") == 1
         assert proxy.metrics.value("requests", kind="failed") == 0
@@ -135,7 +135,7 @@ def attacked_by_all():
 def assert_body_is_bounded(name, proxy, before):
     body = HOSTILE[name]()
     assert body.send(proxy.url) in (200, 0)
-    assert httpx.get(f"{proxy.url}/health", timeout=60).text == "ok\n"
+    assert http_client.get(f"{proxy.url}/health").text == "ok\n"
     assert peak_mb(proxy.process_id) - before <= body.most_mb
 
 

@@ -23,10 +23,12 @@ from applier import open_store
 from applier.adapters.proxy.configuration import read_team
 from applier.adapters.proxy.entrance import create_token, revoke_token
 from applier.testing import Answer, MessagesServer, say
+from tests import http_client
 from tests.bench.container import steps_of
 from tests.bench.proxy_load import conversation
 from tests.cli.conftest import interruptible
 from tests.openai_server import OpenAIServer
+from tests.patience import PATIENCE_SECONDS
 from tests.proxy.test_team import ENVIRONMENT, HELLO, team, written
 
 pytestmark = pytest.mark.real
@@ -70,12 +72,12 @@ class Process:
 
     def end(self, how=signal.SIGTERM):
         self.process.send_signal(how)
-        return self.process.wait(30)
+        return self.process.wait(PATIENCE_SECONDS)
 
 
-def wait_for(look, seconds=20.0):
+def wait_for(look):
     """What `look` gives, once it gives something."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + PATIENCE_SECONDS
     while not (seen := look()):
         assert time.monotonic() < end, "it never came"
         time.sleep(0.02)
@@ -84,7 +86,7 @@ def wait_for(look, seconds=20.0):
 
 def answers(url, **more):
     try:
-        return httpx.get(url, **more)
+        return http_client.get(url, **more)
     except httpx.TransportError:
         return None
 
@@ -101,7 +103,7 @@ def test_people_come_and_go_while_it_runs(upstream, tmp_path):
     token = token_of("ada", config)
 
     def status(url):
-        return httpx.post(f"{url}/v1/messages", json=HELLO, headers={"x-api-key": token}).status_code
+        return http_client.post(f"{url}/v1/messages", json=HELLO, headers={"x-api-key": token}).status_code
 
     with Process(config, tmp_path) as first, Process(config, tmp_path) as second:
         assert [status(first.url), status(second.url)] == [200, 200]
@@ -121,7 +123,7 @@ def test_an_open_stream_ends_within_the_grace_and_the_log_quotes_nobody(tmp_path
         config = written(tmp_path, server, 'grace_seconds = 20\nlog_level = "debug"')
         token = token_of("ada", config)
         headers = {"authorization": f"Bearer {token}"}
-        with Process(config, tmp_path) as proxy, httpx.Client(timeout=20) as client:
+        with Process(config, tmp_path) as proxy, http_client.Client() as client:
             client.post(f"{proxy.url}/v1/messages?note={SECRET_WORDS}", json=whole, headers=headers)
             assert client.get(f"{proxy.url}/ready").json()["ready"]
             body = {**whole, "stream": True}
@@ -133,7 +135,7 @@ def test_an_open_stream_ends_within_the_grace_and_the_log_quotes_nobody(tmp_path
                 gate.set()
                 read += b"".join(chunks)
         assert b"message_stop" in read
-        assert proxy.process.wait(20) in (0, -signal.SIGTERM)
+        assert proxy.process.wait(PATIENCE_SECONDS) in (0, -signal.SIGTERM)
         log = proxy.log.read_text()
     assert len(re.findall(r"INFO applier.proxy: ada POST /v1/messages 200 \d+\.\d+s", log)) == 2
     assert re.search(r"INFO applier.session: \S+ post_compact \S* \d+ -> \d+ tokens", log)
@@ -171,7 +173,7 @@ def running_nginx(folder, proxy_url):
             url, trust = f"https://localhost:{port}", ssl.create_default_context(cafile=certificate)
             wait_for(lambda: process.poll() is not None or answers(f"{url}/health", verify=trust))
             assert process.poll() is None, process.stderr.read()
-            with httpx.Client(verify=trust, base_url=url, timeout=30) as client:
+            with http_client.Client(verify=trust, base_url=url) as client:
                 yield client
         finally:
             process.terminate()
@@ -229,7 +231,7 @@ def test_real_clients_come_in_by_a_token_and_are_told_of_a_quota(command, variab
         ours = {"HOME": str(tmp_path), "ANTHROPIC_BASE_URL": of.proxy.url, variable: of.tokens["ada"]}
         env = {"PATH": os.environ["PATH"], **dict.fromkeys(switches, "1"), **ours}
         options = {"env": env, "cwd": tmp_path, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
-        first, second = (subprocess.run(command, timeout=60, **options) for _ in range(2))
+        first, second = (subprocess.run(command, timeout=PATIENCE_SECONDS, **options) for _ in range(2))
     assert (first.returncode, "All done here." in first.stdout) == (0, True)
     assert (second.returncode, told in second.stdout + second.stderr) == (1, True)
 
@@ -276,10 +278,10 @@ def test_ctrl_c_ends_it_at_once_whatever_it_waits_for(held, tmp_path):
 
             def ask():
                 with suppress(httpx.HTTPError):
-                    httpx.post(f"{proxy.url}/v1/messages", json=body, headers=token, timeout=None)
+                    http_client.post(f"{proxy.url}/v1/messages", json=body, headers=token)
 
             threading.Thread(target=ask, daemon=True).start()
-            assert asked.wait(60)
+            assert asked.wait(PATIENCE_SECONDS)
             assert proxy.end(signal.SIGINT) != 0
         gate.set()
 
@@ -296,5 +298,7 @@ from applier.adapters.proxy import load
 load()
 print("kingfisher_sdk" in before, sorted(set(sys.modules) - before))
 """
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS
+    )
     assert shown.stdout == "True []\n"

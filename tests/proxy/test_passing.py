@@ -8,7 +8,6 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import anthropic
-import httpx
 import pytest
 
 from applier.adapters.proxy import wires
@@ -18,7 +17,9 @@ from applier.store import open_store
 from applier.testing import Answer, MessagesServer, Request, say, use
 from applier.testing.prompt_cache import request_tokens
 from planner.reading.messages import plain_message
+from tests import http_client
 from tests.openai_server import OpenAIServer
+from tests.patience import PATIENCE_SECONDS
 from tests.server.agent import SYSTEM, TOOLS, Script, Tools, one_call, work
 from tests.strategies import make_session
 
@@ -85,9 +86,9 @@ def test_what_is_not_compacted_passes_byte_for_byte(proxied):
     with MessagesServer("ok") as server:
         proxy = proxied(server)
         for path in ("/v1/messages", "/v1/messages?beta=true", "/v1/messages/count_tokens"):
-            assert httpx.post(proxy.url + path, content=body, headers=KEY).status_code == 200
+            assert http_client.post(proxy.url + path, content=body, headers=KEY).status_code == 200
         assert [exchange.request.raw for exchange in server.exchanges] == [body, body]
-        assert httpx.get(proxy.url + "/v1/models?limit=3", headers=KEY).json() == {"type": "list", "data": []}
+        assert http_client.get(proxy.url + "/v1/models?limit=3", headers=KEY).json() == {"type": "list", "data": []}
         assert [path for _, path in server.paths] == [
             "/v1/messages", "/v1/messages?beta=true", "/v1/messages/count_tokens", "/v1/models?limit=3",
         ]  # fmt: skip
@@ -101,7 +102,7 @@ def test_every_route_is_there_without_its_version_too(name, proxied, tmp_path):
     with OpenAIServer("ok") as server:
         proxy = proxied(server)
         for path in (f"/{name}", f"/v1/{name}"):
-            assert httpx.post(proxy.url + path, json=body, headers={**KEY, "user-agent": "x"}).status_code == 200
+            assert http_client.post(proxy.url + path, json=body, headers={**KEY, "user-agent": "x"}).status_code == 200
         assert [path for _, path in server.paths] == [f"/v1/{name}"] * 2
         assert len(proxy.gateway.conversations) == (name != "messages/count_tokens")
 
@@ -109,8 +110,8 @@ def test_every_route_is_there_without_its_version_too(name, proxied, tmp_path):
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"messages": 4}', b'{"messages": [3]}', b"\xff\x00", b"[" * 9999])
 def test_what_is_no_request_passes_as_it_came(body, proxied):
     with MessagesServer("ok") as server:
-        direct = httpx.post(f"{server.url}/v1/messages", content=body, headers=KEY)
-        through = httpx.post(f"{proxied(server).url}/v1/messages", content=body, headers=KEY)
+        direct = http_client.post(f"{server.url}/v1/messages", content=body, headers=KEY)
+        through = http_client.post(f"{proxied(server).url}/v1/messages", content=body, headers=KEY)
         assert (through.status_code, through.content) == (direct.status_code, direct.content)
 
 
@@ -130,7 +131,7 @@ def test_a_stream_is_counted_before_its_end_so_that_the_next_request_finds_it(pr
     body = {"model": MODEL, "max_tokens": 9_000, "messages": HELLO, "stream": True}
     with MessagesServer([Answer([say("word " * 4_000)])]) as server:
         proxy = proxied(server)
-        httpx.post(f"{proxy.url}/v1/messages", json=body, headers=KEY)
+        http_client.post(f"{proxy.url}/v1/messages", json=body, headers=KEY)
         assert proxy.metrics.value("output_tokens") == server.exchanges[0].usage.output_tokens
 
 
@@ -292,7 +293,7 @@ def test_chat_completions(proxied, tmp_path):
     instructions = {"role": "developer", "content": "Be brief."}
     messages = [instructions, {"role": "user", "content": "Check the modules."}]
     fields = {"model": "gpt-5.5", "tools": [{"type": "function", "function": {"name": "bash"}}], "seed": 7}
-    with OpenAIServer(next_command) as server, httpx.Client(timeout=60) as client:
+    with OpenAIServer(next_command) as server, http_client.Client() as client:
         proxy = proxied(server, session={"window_tokens": 5_000, "max_output_tokens": 500, "planner": "rules"})
         for _ in range(16):
             answer = client.post(
@@ -351,14 +352,14 @@ def test_what_the_proxy_does_not_read_is_never_held_and_never_too_large(path, pr
 
     def body():
         yield b"a" * 5_000
-        assert arrived.wait(30), "the proxy holds what it should pass on"
+        assert arrived.wait(PATIENCE_SECONDS), "the proxy holds what it should pass on"
         yield b"b" * 5_000
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Upstream) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         proxy = proxied(f"http://127.0.0.1:{server.server_port}")
         headers = {**KEY, "content-length": "10000"}
-        answer = httpx.post(proxy.url + path, content=body(), headers=headers, timeout=60)
+        answer = http_client.post(proxy.url + path, content=body(), headers=headers)
         server.shutdown()
     assert (answer.status_code, answer.text) == (200, "ok")
     assert b"".join(pieces) == b"a" * 5_000 + b"b" * 5_000

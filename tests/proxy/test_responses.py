@@ -6,7 +6,6 @@ import json
 import shutil
 from typing import Any
 
-import httpx
 import pytest
 import zstandard
 from hypothesis import given
@@ -19,6 +18,7 @@ from applier.adapters.proxy.wires import MESSAGES, RESPONSES, read_answer
 from applier.adapters.transcripts.responses import read_items, to_items
 from applier.testing import Answer, Failure, Request, say, use
 from planner.reading.messages import message_digest, result_ids
+from tests import http_client
 from tests.bench.client_run import run_client
 from tests.hosts import hosts
 from tests.mod.client import ANSWER, BRIEF, BY_CARDS, FORKED
@@ -392,7 +392,7 @@ def test_a_login_s_planner_is_asked_where_the_login_goes():
         with ProxyServer(ProxySettings(upstreams=places, session=session)) as proxy:
             talk = [words("user", "Check."), words("assistant", "I will.", id="m1"), words("user", "Go on. " * 3_000)]
             body = {**FIELDS, "input": [*talk, words("assistant", "Done.", id="m2"), words("user", "And?"), TRIGGER]}
-            answer = httpx.post(f"{proxy.url}/v1/responses", json=body, headers=LOGIN, timeout=60)
+            answer = http_client.post(f"{proxy.url}/v1/responses", json=body, headers=LOGIN)
     assert answer.status_code == 200
     assert other.paths == []
     assert {path for _, path in chatgpt.paths} == {"/backend-api/codex/responses"}
@@ -440,7 +440,7 @@ def test_removed_reasoning_is_in_the_metrics_and_the_log(tmp_path, caplog):
         settings = ProxySettings(upstreams=Upstreams("", host.url, ""), store=str(tmp_path / "s.db"))
         with ProxyServer(settings) as proxy:
             talk = [words("user", "a"), words("assistant", "b", id="m1"), words("user", "c")]
-            httpx.post(f"{proxy.url}/v1/responses", json={"model": "gpt-6.2-sol", "input": talk}, headers=KEY)
+            http_client.post(f"{proxy.url}/v1/responses", json={"model": "gpt-6.2-sol", "input": talk}, headers=KEY)
         assert proxy.metrics.value("removed_reasoning") == 2
     assert "the provider removed 2 reasoning items behind a changed prefix" in caplog.text
 
@@ -465,7 +465,7 @@ def test_what_cannot_be_compacted_passes_as_it_came(behind):
     with OpenAIServer("ok") as server:
         proxy = behind(server, window_tokens=3_000)
         for body in bodies:
-            httpx.post(f"{proxy.url}/v1/responses", json={"model": "gpt-5.5", **body}, headers=KEY)
+            http_client.post(f"{proxy.url}/v1/responses", json={"model": "gpt-5.5", **body}, headers=KEY)
             assert server.requests[-1].body["input"] == body["input"]
 
 
@@ -478,7 +478,7 @@ def test_a_compressed_body_is_read_and_one_that_cannot_be_passes_as_it_came():
         sent = ((packed, "zstd"), (raw, "identity"), (raw, "br"), (raw, "zstd"), (packed + b"more", "zstd"))
         for content, *encodings in (*sent, (packed, "zstd", "br"), (packed, "br, zstd")):
             headers = [*LOGIN.items(), *(("content-encoding", one) for one in encodings)]
-            httpx.post(
+            http_client.post(
                 f"{proxy.url}/v1/responses", content=content, headers=[("content-type", "application/json"), *headers]
             )
         failed = proxy.metrics.value("requests", kind="failed")
@@ -494,12 +494,12 @@ def test_a_login_a_key_and_another_provider_s_key_each_keep_their_own():
         places = Upstreams(claude.url, openai_host.url, f"{chatgpt.url}/backend-api/codex")
         with ProxyServer(ProxySettings(upstreams=places, session={"planner": "rules"})) as proxy:
             for path in ("/v1/responses", "/v1/models", "/backend-api/codex/responses"):
-                assert httpx.post(proxy.url + path, json={"input": "x"}, headers=LOGIN).status_code == 200
+                assert http_client.post(proxy.url + path, json={"input": "x"}, headers=LOGIN).status_code == 200
             for path in ("/v1/responses", "/v1/responses/compact", "/v1/models", "/v1/embeddings"):
-                assert httpx.post(proxy.url + path, json={"input": "x"}, headers=KEY).status_code == 200
-            refused = [httpx.get(proxy.url + path, headers=KEY).status_code for path in ("/", "/api/hello", "/x")]
+                assert http_client.post(proxy.url + path, json={"input": "x"}, headers=KEY).status_code == 200
+            refused = [http_client.get(proxy.url + path, headers=KEY).status_code for path in ("/", "/api/hello", "/x")]
             upgrade = {"upgrade": "websocket", "connection": "upgrade", **KEY}
-            assert httpx.get(f"{proxy.url}/v1/responses", headers=upgrade).status_code == 426
+            assert http_client.get(f"{proxy.url}/v1/responses", headers=upgrade).status_code == 426
     assert refused == [404] * 3
     assert not claude.arrivals
     assert [one.path for one in chatgpt.arrivals] == [
@@ -512,7 +512,7 @@ def test_a_login_a_key_and_another_provider_s_key_each_keep_their_own():
 @pytest.mark.real
 def test_without_an_upstream_for_its_kind_a_request_is_refused():
     with ProxyServer(ProxySettings(upstreams=Upstreams(chatgpt=""))) as proxy:
-        answer = httpx.post(f"{proxy.url}/v1/responses", json={"input": "x"}, headers=LOGIN)
+        answer = http_client.post(f"{proxy.url}/v1/responses", json={"input": "x"}, headers=LOGIN)
     assert answer.status_code == 404
     assert "--chatgpt-upstream" in answer.json()["error"]["message"]
 

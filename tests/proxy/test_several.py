@@ -5,12 +5,13 @@ import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx
 import pytest
 
 from applier.store import open_store
 from applier.testing import MessagesServer, use
 from planner.reading.messages import read_history
+from tests import http_client
+from tests.patience import PATIENCE_SECONDS
 from tests.strategies import make_session
 
 MODEL = "claude-opus-5-5"
@@ -29,7 +30,7 @@ def talk(urls, name, rounds, *, key="k", rewound_at=(), before_round=lambda numb
     results = [message["content"][0]["content"] for message in make_session(2 * rounds)[2::2]]
     messages = [{"role": "user", "content": f"Fix {name}. It must support Node 18+."}]
     statuses = []
-    with httpx.Client(timeout=60) as client:
+    with http_client.Client() as client:
         for number in range(rounds):
             before_round(number)
             if number in rewound_at:
@@ -173,7 +174,7 @@ def test_thirty_two_clients_write_at_once_while_the_database_is_started_anew(pro
         if number == 3:
             reached.release()
         if number == 5:
-            assert restarted.wait(60)
+            assert restarted.wait(PATIENCE_SECONDS)
 
     def restart():
         for _ in range(16):

@@ -31,6 +31,7 @@ from applier.store.opening import SessionStore
 from planner.errors import SettingsError, StoreError
 from planner.reading.messages import read_history
 from planner.settings import CheckedSettings
+from tests import http_client
 from tests.bench.proxy_load import conversation
 from tests.hosts import hosts
 from tests.openai_server import OpenAIServer
@@ -52,7 +53,7 @@ class Team:
     tokens: dict[str, str]
 
     def post(self, path="/v1/messages", body=None, **headers):
-        return httpx.post(self.proxy.url + path, json=body or PATHS[path], headers=headers, timeout=30)
+        return http_client.post(self.proxy.url + path, json=body or PATHS[path], headers=headers)
 
 
 def written(folder, server, text="", store=""):
@@ -149,7 +150,7 @@ def test_two_people_who_say_the_same_have_two_conversations(tmp_path):
             assert of.post(body=whole, authorization=f"Bearer {token}").status_code == 200
         sessions = of.proxy.gateway.conversations.sessions()
         assert len({session.session_id for session in sessions}) == 2
-        assert httpx.get(of.proxy.url + "/metrics", headers={"x-api-key": of.tokens["bob"]}).status_code == 200
+        assert http_client.get(of.proxy.url + "/metrics", headers={"x-api-key": of.tokens["bob"]}).status_code == 200
     text = of.proxy.metrics.text(0)  # what the last answer cost is heard of once it is out
     for person in of.tokens:
         assert f'compactor_requests_total{{kind="prepared",person="{person}"}} 1.0' in text
@@ -267,7 +268,7 @@ def test_other_paths_are_opened_by_the_file(tmp_path):
 def test_who_shows_a_key_of_his_own_reaches_what_that_reaches(tmp_path):
     with hosts(1) as (host,), team(tmp_path, host, keys=False) as of:
         own = {"x-compactor-token": of.tokens["ada"], "x-api-key": "own-key"}
-        assert httpx.get(f"{of.proxy.url}/v1/files", headers=own).status_code == 200
+        assert http_client.get(f"{of.proxy.url}/v1/files", headers=own).status_code == 200
 
 
 AMOUNTS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["ada", "bob"]), st.integers(1, 100)), max_size=12)
@@ -454,7 +455,7 @@ def test_neither_the_working_folder_nor_variables_are_asked(tmp_path, monkeypatc
 
 def test_ready_says_which_part_is_not_and_health_that_it_lives(tmp_path):
     with OpenAIServer("ok") as server, team(tmp_path, server) as of:
-        get = partial(httpx.get, headers={"host": "anything"})
+        get = partial(http_client.get, headers={"host": "anything"})
         assert get(of.proxy.url + "/ready").json() == {"ready": True, "store": "ok", "anthropic": "ok", "openai": "ok"}
         assert get(of.proxy.url + "/health").text == "ok\n"
         assert get(of.proxy.url + "/metrics").status_code == 401
@@ -465,11 +466,11 @@ def test_a_part_that_is_gone_is_named(tmp_path, caplog):
         of.proxy.gateway.close()
         (tmp_path / "team.db").unlink()
         (tmp_path / "team.db").mkdir()
-        answer = httpx.get(of.proxy.url + "/ready")
+        answer = http_client.get(of.proxy.url + "/ready")
         parts = {"store": "cannot be used", "anthropic": "cannot be reached", "openai": "cannot be reached"}
         assert (answer.status_code, answer.json()) == (503, {"ready": False, **parts})
         assert all(f"{name}: ConnectError (an empty address leaves it out)" in caplog.text for name in list(parts)[1:])
-        assert httpx.get(of.proxy.url + "/health").text == "ok\n"
+        assert http_client.get(of.proxy.url + "/health").text == "ok\n"
 
 
 def test_conversations_that_nobody_used_go_and_people_stay(tmp_path):

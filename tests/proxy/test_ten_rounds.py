@@ -1,9 +1,9 @@
 """Ten compactions of one conversation behind the proxy: what stood in the first view stands in the last."""
 
-import httpx
 import pytest
 
 from applier.testing import MessagesServer
+from tests import http_client
 from tests.strategies import make_session
 from tests.viewed import said
 
@@ -22,7 +22,7 @@ def test_ten_rounds_through_the_proxy_keep_demands_and_failures(proxied):
                 proxy.__exit__(None, None, None)
                 proxy = proxied(server, session={"window_tokens": 5_000, "planner": "rules"})
             body = {"model": MODEL, "max_tokens": 9, "messages": history[:end]}
-            answer = httpx.post(f"{proxy.url}/v1/messages", json=body, headers={"x-api-key": "k"}, timeout=60)
+            answer = http_client.post(f"{proxy.url}/v1/messages", json=body, headers={"x-api-key": "k"})
             assert answer.status_code == 200
             views.append(server.exchanges[-1].request.body["messages"])
         assert server.violations == []

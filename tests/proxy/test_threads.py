@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import anthropic
-import httpx
 import pytest
 
 from applier.testing import MessagesServer
+from tests import http_client
 from tests.server.agent import SYSTEM, TOOLS, Script, Tools, one_call
 
 MODEL = "claude-opus-5-5"
@@ -38,9 +38,9 @@ def test_a_thread_is_not_known_here_whoever_asks(proxied):
         proxy = proxied(server)
         body = {"model": MODEL, "max_tokens": 9, "messages": [{"role": "user", "content": "And?"}]}
         thread = {"type": "continue", "previous_message_id": "msg_1"}
-        answer = httpx.post(f"{proxy.url}/v1/messages", json={**body, "thread": thread}, headers=KEY)
+        answer = http_client.post(f"{proxy.url}/v1/messages", json={**body, "thread": thread}, headers=KEY)
         assert proxy.metrics.value("requests", kind="sent_back") == 1
-        httpx.post(f"{proxy.url}/v1/messages", json={**body, "thread": {"type": "create"}}, headers=KEY)
+        http_client.post(f"{proxy.url}/v1/messages", json={**body, "thread": {"type": "create"}}, headers=KEY)
     assert (answer.status_code, answer.json()["error"]["type"]) == (404, "not_found_error")
     assert answer.json()["error"]["details"] == {"error_code": "thread_not_found"}
     assert [exchange.request.body for exchange in server.exchanges] == [body]

@@ -16,6 +16,8 @@ from applier.adapters.proxy import ProxyServer, ProxySettings, Upstreams
 from applier.adapters.proxy.metrics import Metrics
 from applier.testing import Answer, MessagesServer, overloaded, rate_limited, say
 from planner.errors import SettingsError
+from tests import http_client
+from tests.patience import PATIENCE_SECONDS
 from tests.server.agent import Script, Tools, one_call, work
 
 MODEL = "claude-opus-5-5"
@@ -25,7 +27,7 @@ TALK = {**HELLO, "messages": [*HELLO["messages"], {"role": "assistant", "content
 
 
 def post(proxy, body=TALK, path="/v1/messages", **headers):
-    return httpx.post(proxy.url + path, json=body, headers={**KEY, **headers}, timeout=60)
+    return http_client.post(proxy.url + path, json=body, headers={**KEY, **headers})
 
 
 @pytest.mark.parametrize(
@@ -56,7 +58,7 @@ def test_a_token_is_asked_for(token, status, proxied):
     with MessagesServer("ok") as server:
         proxy = proxied(server, token="right")
         assert post(proxy, **{"x-compactor-token": token}).status_code == status
-        assert httpx.get(proxy.url + "/metrics").status_code == 401
+        assert http_client.get(proxy.url + "/metrics").status_code == 401
         assert all("x-compactor-token" not in exchange.request.headers for exchange in server.exchanges)
 
 
@@ -72,7 +74,7 @@ def test_a_large_request_passes_and_what_is_too_large_is_the_provider_s_to_say(p
         proxy = proxied(server)
         assert post(proxy, large).status_code == 200
         body = b"x" * (65 * 2**20)
-        answer = httpx.post(proxy.url + "/v1/messages", content=body, headers=KEY, timeout=60)
+        answer = http_client.post(proxy.url + "/v1/messages", content=body, headers=KEY)
         assert "not valid JSON" in answer.text
 
 
@@ -186,7 +188,7 @@ def test_an_answer_that_ends_badly_ends_the_same_way(fault, stream, proxied):
     with MessagesServer([answer]) as server:
         proxy = proxied(server)
         body = {**TALK, "stream": stream}
-        direct = ending(lambda: httpx.post(f"{server.url}/v1/messages", json=body, headers=KEY))
+        direct = ending(lambda: http_client.post(f"{server.url}/v1/messages", json=body, headers=KEY))
         assert ending(lambda: post(proxy, body)) == direct
         assert proxy.metrics.value("requests", kind="failed") == 0
 
@@ -205,7 +207,9 @@ def test_a_client_that_hangs_up_frees_the_stream_and_the_next_is_served(proxied)
     answers = [Answer([say("word " * 400)], hold=gate.wait), "ok"]
     with MessagesServer(answers) as server:
         proxy = proxied(server)
-        with httpx.stream("POST", proxy.url + "/v1/messages", json={**TALK, "stream": True}, headers=KEY) as answer:
+        with http_client.stream(
+            "POST", proxy.url + "/v1/messages", json={**TALK, "stream": True}, headers=KEY
+        ) as answer:
             next(answer.iter_raw())
         gate.set()
         assert post(proxy).json()["content"][0]["text"] == "ok"
@@ -218,7 +222,7 @@ def test_a_client_that_hangs_up_before_the_answer_begins_frees_the_stream(proxie
     class Upstream(BaseHTTPRequestHandler):
         def do_POST(self):
             asked.set()
-            gone.wait(30)
+            gone.wait(PATIENCE_SECONDS)
             self.send_response(200)
             self.end_headers()
             try:
@@ -238,10 +242,10 @@ def test_a_client_that_hangs_up_before_the_answer_begins_frees_the_stream(proxie
         headers = f"host: 127.0.0.1\r\nx-api-key: a\r\ncontent-length: {len(content)}\r\n"
         with socket.create_connection(proxy.address) as client:
             client.sendall(f"POST /v1/messages HTTP/1.1\r\n{headers}\r\n".encode() + content)
-            assert asked.wait(30)
-        assert httpx.get(proxy.url + "/health").text == "ok\n"
+            assert asked.wait(PATIENCE_SECONDS)
+        assert http_client.get(proxy.url + "/health").text == "ok\n"
         gone.set()
-        assert freed.wait(10)
+        assert freed.wait(PATIENCE_SECONDS)
         server.shutdown()
 
 
@@ -264,7 +268,7 @@ def test_no_key_is_stored_or_shown(proxied, tmp_path, capfd):
         with anthropic.Anthropic(base_url=proxy.url, api_key=secret, max_retries=0) as client:
             work(lambda **given: client.messages.create(max_tokens=2048, **given), Tools(tmp_path), turns=1,
                  model=MODEL)  # fmt: skip
-        metrics = httpx.get(proxy.url + "/metrics").text
+        metrics = http_client.get(proxy.url + "/metrics").text
         proxy.__exit__(None, None, None)
     stored = b"".join(file.read_bytes() for file in tmp_path.iterdir() if file.is_file())
     assert stored
@@ -283,7 +287,7 @@ def test_a_list_that_grows_uncompacted_is_left_alone_at_every_call(proxied):
         for number in range(3):
             messages += [{"role": "user", "content": f"Step {number}: é"}]
             raws.append(json.dumps({"model": MODEL, "max_tokens": 9, "messages": messages}, indent=1))
-            assert httpx.post(proxy.url + "/v1/messages", content=raws[-1], headers=KEY).status_code == 200
+            assert http_client.post(proxy.url + "/v1/messages", content=raws[-1], headers=KEY).status_code == 200
             messages += [{"role": "assistant", "content": [{"type": "text", "text": "ok"}]}]
         assert proxy.metrics.value("requests", kind="unchanged") == 2, "the first is no conversation yet"
         assert proxy.metrics.value("requests", kind="prepared") == 0
@@ -306,8 +310,8 @@ def test_metrics_and_health(proxied):
         proxy = proxied(server)
         post(proxy)
         post(proxy, HELLO)
-        text = httpx.get(proxy.url + "/metrics").text
-        assert httpx.get(proxy.url + "/health").text == "ok\n"
+        text = http_client.get(proxy.url + "/metrics").text
+        assert http_client.get(proxy.url + "/health").text == "ok\n"
     assert 'compactor_requests_total{kind="unchanged"} 1' in text
     assert 'compactor_requests_total{kind="passed"} 1' in text
     assert 'compactor_upstream_responses_total{status="2xx"} 2' in text

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from applier.adapters.proxy import ProxyServer, ProxySettings, Upstreams
 from applier.adapters.proxy.configuration import OwnClient
 from planner.errors import SettingsError
+from tests import http_client
 from tests.hosts import Host, hosts, message, talk
 from tests.model.sample import answer
 
@@ -59,9 +60,9 @@ def send(url: str, kind: str, path: str, names: set[str]) -> httpx.Response:
         headers["anthropic-version"] = "2023-06-01"
     marker = (CLAUDES if kind == "anthropic" else OPENAIS)[path]
     if not marker:
-        return httpx.get(url + path, headers=headers)
+        return http_client.get(url + path, headers=headers)
     body = {"model": CLAUDE_MODEL, "max_tokens": 99, "messages": talk(marker), "input": marker}
-    return httpx.post(url + path, json=body, headers=headers, timeout=60)
+    return http_client.post(url + path, json=body, headers=headers)
 
 
 @pytest.mark.real
@@ -111,7 +112,9 @@ def test_everything_stays_where_it_was_sent(
 def test_a_key_of_anthropic_s_goes_to_anthropic_s_chat_completions():
     with hosts(2) as (claude, openai), ProxyServer(ProxySettings(upstreams=Upstreams(claude.url, openai.url))) as proxy:
         for path in ("/v1/chat/completions", "/v1/models"):
-            httpx.request("POST", proxy.url + path, headers={"authorization": "Bearer sk-ant-9"}, json={"messages": []})
+            http_client.request(
+                "POST", proxy.url + path, headers={"authorization": "Bearer sk-ant-9"}, json={"messages": []}
+            )
     assert (len(claude.arrivals), len(openai.arrivals)) == (2, 0)
 
 
@@ -122,7 +125,7 @@ def test_a_login_is_sent_with_the_beta_that_lets_it_in_and_no_other(tmp_path):
         given = {"store": str(tmp_path / "s.db"), "session": {"window_tokens": 8_000}}
         with ProxyServer(ProxySettings(upstreams=Upstreams(claude.url, ""), **given)) as proxy:
             body = {"model": CLAUDE_MODEL, "max_tokens": 99, "messages": talk("x")}
-            httpx.post(f"{proxy.url}/v1/messages", json=body, headers=headers, timeout=60)
+            http_client.post(f"{proxy.url}/v1/messages", json=body, headers=headers)
     assert claude.questions
     assert all("anthropic-beta: oauth-2025-04-20\n" in question.headers for question in claude.questions)
 
@@ -139,7 +142,7 @@ def test_once_a_login_was_renewed_the_planner_shows_the_new_one(tmp_path):
             for login, rounds in (("old", 1), ("new", 40)):
                 body = {"model": CLAUDE_MODEL, "max_tokens": 99, "messages": talk("x", rounds)}
                 shown = {**secret, "authorization": f"Bearer sk-ant-{login}"}
-                httpx.post(f"{proxy.url}/v1/messages", json=body, headers=shown, timeout=60)
+                http_client.post(f"{proxy.url}/v1/messages", json=body, headers=shown)
             assert len(proxy.gateway.conversations) == 1
     assert claude.questions
     assert all("Bearer sk-ant-new\n" in question.headers for question in claude.questions)

@@ -14,13 +14,14 @@ import tomllib
 from pathlib import Path
 
 import anthropic
-import httpx
 import pytest
 
 from applier.adapters.wrapped_client import wrapped_client
 from applier.testing import say, use
+from tests import http_client
 from tests.bench.client_run import run_client
 from tests.openai_server import OpenAIServer
+from tests.patience import PATIENCE_SECONDS
 from tests.server.agent import Script, Tools, one_call, work
 
 pytestmark = pytest.mark.real
@@ -103,7 +104,7 @@ def test_a_proxy_that_is_killed_goes_on_where_it_was(tmp_path):
 
         with anthropic.Anthropic(base_url=proxy.url, api_key="any", max_retries=0) as client:
             whole = work(send, tools, turns=2)
-        compactions = httpx.get(proxy.url + "/metrics").text
+        compactions = http_client.get(proxy.url + "/metrics").text
         code = proxy.end(signal.SIGTERM)
     assert server.violations == []
     assert len(whole) == 48
@@ -272,7 +273,7 @@ def test_the_real_codex_restores_a_turn_in_its_sandbox(tmp_path):
         done = subprocess.run(
             [*COMPACTOR, "wrap", *options, "codex", "exec", "--skip-git-repo-check", "Count, never delete a file"],
             cwd=tmp_path, env={**env, "PYTHONPATH": ROOT}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=120, check=False,
+            timeout=PATIENCE_SECONDS, check=False,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert 'mcp__compactor__restore_context(\\"t2\\") returns the whole turn' in model.view
@@ -322,7 +323,7 @@ def test_a_signal_to_wrap_is_the_clients_and_the_proxy_outlives_it(tmp_path, num
         ) as process:
             assert process.stdout.readline() == "ready\n"
             process.send_signal(number)
-            out, err = process.communicate(timeout=20)
+            out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (out, process.returncode) == ("ended with the proxy still there\n", 3)
     assert err.startswith("compactor: 0 compactions; ")
 

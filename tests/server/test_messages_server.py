@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 
 import anthropic
-import httpx
 import openai
 import pytest
 
 from applier.testing import Answer, MessagesServer, overloaded, rate_limited, refuse, say, use
+from tests import http_client
 from tests.openai_server import OpenAIServer
 
 NEWEST, OLDER = "claude-opus-5-5", "claude-haiku-4-5"
@@ -161,8 +161,8 @@ def test_failures_and_what_is_no_request():
         assert ask(client.with_options(max_retries=2), [HELLO]).content[0].text == "ok"
         with pytest.raises(anthropic.NotFoundError):
             client.post("/v1/other", cast_to=object, body={})
-        assert httpx.post(f"{server.url}/v1/messages", json={}).status_code == 401
-        assert httpx.post(f"{server.url}/v1/messages", content=b"{", headers=KEY).status_code == 400
+        assert http_client.post(f"{server.url}/v1/messages", json={}).status_code == 401
+        assert http_client.post(f"{server.url}/v1/messages", content=b"{", headers=KEY).status_code == 400
 
 
 def test_a_stream_can_wait_in_its_middle():
@@ -183,7 +183,7 @@ def test_a_stream_can_wait_in_its_middle():
 def test_a_stream_can_end_badly(fault, end):
     body = {"model": NEWEST, "max_tokens": 100, "messages": [HELLO], "stream": True}
     with MessagesServer([Answer([say("word " * 40)], fault=fault)]) as server:
-        text = httpx.post(f"{server.url}/v1/messages", json=body, headers=KEY).text
+        text = http_client.post(f"{server.url}/v1/messages", json=body, headers=KEY).text
     assert "message_start" in text
     assert "message_stop" not in text
     assert end in text[-120:]

@@ -9,6 +9,7 @@ from applier.settings import load_settings
 from planner.plan import Provenance
 from planner.proposal import Proposal
 from planner.reading.messages import blocks
+from tests.patience import PATIENCE_SECONDS
 from tests.session.agent import Agent, finished
 from tests.strategies import make_session
 
@@ -23,7 +24,7 @@ class SlowPlanner:
 
     def propose(self, request):
         self.threads.append(threading.current_thread().name)
-        assert self.go.wait(30)
+        assert self.go.wait(PATIENCE_SECONDS)
         if self.fails:
             raise ValueError("half an answer")
         return Proposal({}, Provenance(planner="slow"))
@@ -141,7 +142,7 @@ def test_a_plan_for_a_history_that_has_changed_is_thrown_away(session_of, planne
 
 def test_the_worker_is_debounced_and_does_one_job_at_a_time():
     worker, release = Worker(5.0), threading.Event()
-    assert worker.start(lambda: release.wait(30) and 1, now=100.0)
+    assert worker.start(lambda: release.wait(PATIENCE_SECONDS) and 1, now=100.0)
     assert not worker.start(lambda: 2, now=200.0), "one is running"
     release.set()
     finished(worker)

@@ -23,6 +23,7 @@ from planner.errors import SettingsError, StoreError
 from planner.reading.messages import blocks, plain_message, read_history
 from planner.settings import PlanSettings
 from planner.validity import check_messages
+from tests.patience import PATIENCE_SECONDS
 from tests.session.agent import Agent, Clock, finished
 from tests.strategies import histories, image, make_session, text
 
@@ -630,7 +631,7 @@ def busy_session(session_of, hold, inside):
     session, history = session_of(hooks={"pre_compact": hold}), make_session(30)
     busy = threading.Thread(target=session.prepare, args=(history,))
     busy.start()
-    assert inside.wait(30)
+    assert inside.wait(PATIENCE_SECONDS)
     return session, history, busy
 
 
@@ -669,7 +670,7 @@ def test_a_fork_while_another_thread_prepares_does_not_hang_the_child(session_of
 
     def hold(event):
         inside.set()
-        go.wait(30)
+        go.wait(PATIENCE_SECONDS)
 
     session, history, busy = busy_session(session_of, hold, inside)
     child = os.fork()
@@ -686,17 +687,17 @@ def test_a_fork_while_another_thread_opens_the_store_does_not_hang_the_child(ses
 
     def slow(path):
         inside.set()
-        go.wait(30)
+        go.wait(PATIENCE_SECONDS)
         return open_store(path)
 
     monkeypatch.setattr("applier.store.opening.open_store", slow)
     session, history = session_of(store=tmp_path / "slow.db"), make_session(30)
     busy = threading.Thread(target=session.prepare, args=(history,))
     busy.start()
-    assert inside.wait(30)
+    assert inside.wait(PATIENCE_SECONDS)
     child = os.fork()
     if child == 0:
-        signal.alarm(20)
+        signal.alarm(PATIENCE_SECONDS)
         go.set()
         os._exit(0 if len(session.prepare(history)) < len(history) else 1)
     go.set()
@@ -710,7 +711,7 @@ def test_close_does_not_wait_for_a_planner_that_hangs(session_of, monkeypatch):
 
     def hold(event):
         inside.set()
-        go.wait(30)
+        go.wait(PATIENCE_SECONDS)
 
     session, _, busy = busy_session(session_of, hold, inside)
     session.close()
@@ -726,12 +727,12 @@ def test_the_state_is_read_while_another_thread_is_in_a_call(session_of):
 
     def hold(event):
         inside.set()
-        go.wait(30)
+        go.wait(PATIENCE_SECONDS)
 
     session, _, busy = busy_session(session_of, hold, inside)
     before, reader = session.state, threading.Thread(target=lambda: (session.state, session.task, session.log()))
     reader.start()
-    reader.join(10)
+    reader.join(PATIENCE_SECONDS)
     assert not reader.is_alive()
     assert before.compactions == 0
     go.set()

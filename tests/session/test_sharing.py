@@ -18,6 +18,7 @@ from applier.testing.judge import sealed
 from planner.errors import SettingsError, StoreError
 from planner.plan import Provenance
 from planner.proposal import Proposal
+from tests.patience import PATIENCE_SECONDS
 from tests.session.agent import Clock
 from tests.strategies import make_session
 
@@ -273,7 +274,7 @@ class SlowPlanner:
     def propose(self, request):
         self.times += 1
         self.is_asked.set()
-        assert self.may.wait(30)
+        assert self.may.wait(PATIENCE_SECONDS)
         return Proposal({}, Provenance(planner="slow"))
 
 

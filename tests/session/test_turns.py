@@ -10,6 +10,7 @@ from applier.settings import load_settings
 from planner.plan import Provenance
 from planner.proposal import Proposal
 from planner.reading.tokens import binds_reasoning
+from tests.patience import PATIENCE_SECONDS
 from tests.session.agent import finished
 
 BOUND = ["gpt-6.2-sol", "gpt-6.2", "openai/gpt-6.10-astra", "GPT-7", "gpt-10.1"]
@@ -72,7 +73,7 @@ class GatedPlanner:
 
     def propose(self, request):
         self.threads.append(threading.current_thread().name)
-        assert self.go.wait(30)
+        assert self.go.wait(PATIENCE_SECONDS)
         return Proposal({}, Provenance(planner="gated"))
 
 

@@ -5,7 +5,6 @@ import sqlite3
 from contextlib import closing
 from hashlib import sha256
 
-import httpx
 import pytest
 from click.testing import CliRunner
 
@@ -21,6 +20,7 @@ from applier.testing import MessagesServer
 from planner.api import plan_compaction
 from planner.errors import ReferenceNotFound
 from planner.reading.messages import read_history
+from tests import http_client
 from tests.mcp.test_mcp_server import ask
 from tests.store.archives import import_records
 from tests.store.test_restore import SAME_START
@@ -109,7 +109,7 @@ class TestKeysThatBeginAlike:
                 for end in (61, 63, 65):
                     for owner in ("alice", "bob"):
                         body = {"model": "claude-opus-5-5", "max_tokens": 9, "messages": talk(owner, rounds=40)[:end]}
-                        httpx.post(f"{proxy.url}/v1/messages", json=body, headers={"x-api-key": owner}, timeout=60)
+                        http_client.post(f"{proxy.url}/v1/messages", json=body, headers={"x-api-key": owner})
             sent = [exchange.request.raw.decode() for exchange in server.exchanges]
         assert all(("alice" in one) != ("bob" in one) for one in sent)
         with open_store(tmp_path / "store.db") as store:

@@ -12,6 +12,7 @@ import pytest
 from applier.store import open_store
 from planner.errors import StoreError
 from planner.reading.messages import read_history
+from tests.patience import PATIENCE_SECONDS
 from tests.strategies import make_session
 
 pytestmark = pytest.mark.real
@@ -27,7 +28,7 @@ MOSTLY_SQLITE = pytest.mark.parametrize(
 
 def run(store, *actions):
     done = subprocess.run(
-        [sys.executable, WORKER, store, *actions], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, WORKER, store, *actions], capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
     )
     assert done.returncode == 0, done.stderr
 

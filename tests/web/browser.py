@@ -14,6 +14,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.ui import WebDriverWait
 
+from tests.patience import PATIENCE_SECONDS
+
 FLAGS = [
     "--headless",
     "--no-sandbox",
@@ -26,8 +28,6 @@ FLAGS = [
     "--disable-dev-shm-usage",
     "--hide-scrollbars",
 ]
-PATIENCE_SECONDS = 60
-"""For a busy machine; nothing waits longer than it needs."""
 
 
 @contextmanager

@@ -4,11 +4,11 @@ import json
 from dataclasses import dataclass, field
 from importlib.resources import files
 
-import httpx
 import pytest
 
 from applier.web import PageServer, ReviewPage
 from planner import CompactionPlan, plan_compaction
+from tests import http_client
 from tests.proxy.conftest import servers_that_end_soon
 
 __all__ = ["servers_that_end_soon"]
@@ -76,7 +76,7 @@ def opened_page(plan, messages):
     written = Written()
     with (
         PageServer(review_of(plan, messages, written)) as server,
-        httpx.Client(base_url=server.link.split("/#")[0]) as client,
+        http_client.Client(base_url=server.link.split("/#")[0]) as client,
     ):
         key = client.post("/api/open", json={"token": server.link.split("#")[1]}).json()["key"]
         client.headers["x-compactor-key"] = key

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from importlib.resources import files
 from urllib.parse import urlsplit
 
-import httpx
 import pytest
 
 from applier import preview
@@ -19,6 +18,8 @@ from applier.web.reviews import Replan, Revision
 from planner import CompactionPlan, plan_compaction
 from planner.errors import PlannerUnavailable, StalePlan
 from planner.plan import Provenance
+from tests import http_client
+from tests.patience import PATIENCE_SECONDS
 from tests.web.conftest import review_of
 
 
@@ -31,7 +32,7 @@ def token(server) -> str:
 
 
 def opened(server, text):
-    return httpx.post(f"{base(server)}/api/open", json={"token": text})
+    return http_client.post(f"{base(server)}/api/open", json={"token": text})
 
 
 def test_link_opens_once(server):
@@ -44,7 +45,7 @@ def test_link_opens_once(server):
 def test_wrong_token_opens_nothing_and_does_not_use_up_the_link(server):
     for text in ("", "x", "ä" * 32, "\ud83d", None, 7, ["a"]):
         body = json.dumps({"token": text})
-        wrong = httpx.post(f"{base(server)}/api/open", content=body, headers={"content-type": "application/json"})
+        wrong = http_client.post(f"{base(server)}/api/open", content=body, headers={"content-type": "application/json"})
         assert wrong.status_code == 401
         assert "key" not in wrong.json()
     assert opened(server, token(server)).status_code == 200
@@ -77,8 +78,8 @@ def test_garbage_is_a_clear_answer(page, body):
 def test_nothing_without_the_key(page, page_wrote, path, key):
     headers = {} if key is None else {"x-compactor-key": key}
     address = str(page.base_url.join(path))
-    assert httpx.get(address, headers=headers).status_code == 401
-    assert httpx.post(address, headers=headers, json={}).status_code == 401
+    assert http_client.get(address, headers=headers).status_code == 401
+    assert http_client.post(address, headers=headers, json={}).status_code == 401
     assert (page_wrote.plans, page_wrote.sheets) == ([], [])
 
 
@@ -111,7 +112,7 @@ def test_bodies_that_a_form_could_send_are_refused(page, page_wrote):
 
 def test_every_answer_carries_the_policy(page):
     for answer in (page.get("/"), page.get("/static/review.js"), page.get("/nowhere"), page.get("/api/review"),
-                   httpx.get(str(page.base_url.join("/api/review")))):  # fmt: skip
+                   http_client.get(str(page.base_url.join("/api/review")))):  # fmt: skip
         policy = answer.headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "script-src 'self';" in policy
@@ -228,7 +229,7 @@ def test_a_planner_that_cannot_be_had_is_said_and_the_plan_stands(plan, messages
     by_model = plan.model_copy(update={"provenance": Provenance(planner="model", model="claude-haiku-5-5")})
     with PageServer(review_of(by_model, messages, replan=unavailable)) as server:
         headers = {"x-compactor-key": opened(server, token(server)).json()["key"]}
-        with httpx.Client(base_url=base(server), headers=headers) as page:
+        with http_client.Client(base_url=base(server), headers=headers) as page:
             assert page.get("/api/review").json()["planners"] == ["model", "rules"]
             answer = page.post("/api/replan", json={"target_tokens": 9_000, "planner": "model"})
             assert (answer.status_code, answer.json()) == (409, {"problem": "no key: set ANTHROPIC_API_KEY"})
@@ -301,7 +302,7 @@ def test_a_number_that_is_none_comes_through_as_text():
     plan = plan_compaction(messages, "plot it", planner="rules", target_ratio=1.0)
     with PageServer(review_of(plan, messages)) as server:
         key = {"x-compactor-key": opened(server, token(server)).json()["key"]}
-        shown = httpx.post(f"{base(server)}/api/view", json={}, headers=key).content
+        shown = http_client.post(f"{base(server)}/api/view", json={}, headers=key).content
     view = json.loads(shown, parse_constant=pytest.fail)["messages"]
     assert view[1]["message"]["content"] == [{**call, "input": {"to": "NaN"}}]
 
@@ -313,11 +314,11 @@ def test_plan_of_other_messages_is_not_opened(plan, messages):
 
 def test_page_of_a_session_needs_the_key_and_has_nothing_of_a_review():
     with PageServer({"task": "task", "runs": []}) as server:
-        assert httpx.get(f"{base(server)}/api/report").status_code == 401
+        assert http_client.get(f"{base(server)}/api/report").status_code == 401
         headers = {"x-compactor-key": opened(server, token(server)).json()["key"]}
-        assert httpx.get(f"{base(server)}/api/report", headers=headers).json() == {"task": "task", "runs": []}
-        assert httpx.get(f"{base(server)}/api/review", headers=headers).status_code == 404
-        assert "session.js" in httpx.get(base(server)).text
+        assert http_client.get(f"{base(server)}/api/report", headers=headers).json() == {"task": "task", "runs": []}
+        assert http_client.get(f"{base(server)}/api/review", headers=headers).status_code == 404
+        assert "session.js" in http_client.get(base(server)).text
 
 
 @pytest.fixture
@@ -334,7 +335,7 @@ def command(tmp_path, plan, messages, monkeypatch):
             process = running.enter_context(subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True))
             running.callback(process.kill)
             address, _, secret = process.stderr.readline().split()[-1].partition("/#")
-            client = running.enter_context(httpx.Client(base_url=address, timeout=60))
+            client = running.enter_context(http_client.Client(base_url=address))
             client.headers["x-compactor-key"] = client.post("/api/open", json={"token": secret}).json()["key"]
             return process, client
 
@@ -361,7 +362,7 @@ def test_save_and_apply_write_and_finish_ends_the_command(command, plan, message
     assert page.post("/api/replan", json={"target_tokens": 6_000, "planner": "rules"}).status_code == 200
     assert page.get("/api/review").json()["task"] == plan.task
     page.post("/api/finish", json={})
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE_SECONDS) == 0
     assert "applied: " in process.stderr.read()
 
 
@@ -374,7 +375,7 @@ def test_plan_opens_the_review_and_names_where_the_plan_will_be(command, tmp_pat
     assert CompactionPlan.from_json((tmp_path / "run.plan.json").read_bytes()).target_tokens == 6_000
     assert stat.S_IMODE((tmp_path / "run.plan.json").stat().st_mode) == 0o600
     page.post("/api/finish", json={})
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE_SECONDS) == 0
 
 
 @pytest.mark.slow
@@ -386,4 +387,4 @@ def test_watch_opens_the_page_of_the_session_until_ctrl_c(command):
     assert list(run["cost"]) == list(run["cost_without"]) == ["0.1", "0.05", "0.025"]
     assert max(call["sent_tokens"] for call in run["calls"]) <= run["limit_tokens"]
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE_SECONDS) == 0
