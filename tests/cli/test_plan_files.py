@@ -185,7 +185,7 @@ def test_a_killed_run_leaves_no_process_and_goes_on(compactor, many):
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("send", [os.killpg, os.kill])
+@pytest.mark.parametrize("send", [os.killpg, pytest.param(os.kill, marks=pytest.mark.slow)])
 def test_ctrl_c_ends_with_the_table_so_far(compactor, many, send):
     """At a terminal all processes get it; from `kill` one does."""
     run = begun(many.parent)

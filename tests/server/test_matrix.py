@@ -43,7 +43,8 @@ def compactions(session):
 
 
 STREAMED = [pytest.param(case, True, id=f"{case}, streamed") for case in CASES]
-WHOLE = [pytest.param(case, False, id=case) for case in ("manual thinking", "server tools")]
+WHOLE = [pytest.param("server tools", False, id="server tools")]
+"""Answers that are not streamed; `test_one_long_run_that_thinks_once` has them with manual thinking."""
 
 
 @pytest.mark.parametrize(("case", "streamed"), [*STREAMED, *WHOLE])
