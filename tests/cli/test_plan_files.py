@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -57,12 +58,18 @@ def rows_of(text):
     return sorted((json.loads(line) for line in text.splitlines()), key=lambda row: row["path"])
 
 
+@cache
+def row_of(path):
+    """The row of a file of `files` or `many`, which have the same files in each test."""
+    return plan_row(path, PlanOptions())
+
+
 @pytest.mark.real
 def test_each_file_is_a_row_and_what_is_none_costs_itself_alone(compactor, files):
     ran = compactor("plan", files, *RULES)
     rows = rows_of(ran.out)
     assert ran.code == 1
-    assert rows == [plan_row(row["path"], PlanOptions()) for row in rows]
+    assert rows == [row_of(row["path"]) for row in rows]
     assert [row["path"] for row in rows if row["error"]] == ["in/broken.jsonl", "in/package.json"]
     assert all(row["keep"] + row["summarize"] + row["reference"] + row["drop"] == row["turns"] for row in rows)
     table = ran.err.splitlines()
@@ -76,7 +83,7 @@ def test_each_file_is_a_row_and_what_is_none_costs_itself_alone(compactor, files
 @given(st.data())
 def test_a_run_that_ended_anywhere_goes_on_to_the_rows_of_one_run(compactor, files, data):
     output, paths = files.parent / "rows.jsonl", sorted(map(str, files.rglob("*.json*")))
-    rows = data.draw(st.permutations([plan_row(path, PlanOptions()) for path in paths]))
+    rows = data.draw(st.permutations([row_of(path) for path in paths]))
     whole = "".join(json.dumps(row) + "\n" for row in rows).encode()
     output.write_bytes(whole[: data.draw(st.integers(0, len(whole)))])
     places = data.draw(st.permutations([files, files / "run4.json", files / "below"]))
@@ -163,7 +170,7 @@ def assert_goes_on(folder, compactor):
     assert compactor("plan", "in", *RULES, "-o", "rows.jsonl").code == 0
     rows = rows_of((folder / "rows.jsonl").read_text())
     assert [row["path"] for row in rows] == [f"in/run{number:02}.json" for number in range(MANY)]
-    assert all(row == plan_row(row["path"], PlanOptions()) for row in rows[::3])
+    assert all(row == row_of(row["path"]) for row in rows[::3])
 
 
 def assert_ends(group):

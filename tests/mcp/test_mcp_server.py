@@ -262,22 +262,21 @@ def test_a_name_under_which_nothing_is_stored_is_reported(store_path, tmp_path, 
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("store", ["full", "none"])
-def test_the_command_reports_that_no_conversation_is_set(store_path, tmp_path, store):
+def test_the_command_reports_that_no_conversation_is_set(store_path, tmp_path):
     """This is the documented set-up for a client without `wrap`: the command that `--config` prints."""
-    place = str(store_path if store == "full" else tmp_path / "none.db")
 
-    async def run(*arguments):
+    async def run(store, *arguments):
         command = StdioServerParameters(
-            command=sys.executable, args=["-m", "applier.cli", "mcp", "--store", place, *arguments]
+            command=sys.executable, args=["-m", "applier.cli", "mcp", "--store", str(store), *arguments]
         )
         async with Client(command) as client:
             return {name: _text(await client.call_tool(name, call)) for name, call in ARGUMENTS.items()}
 
-    assert [name for name, text in anyio.run(run).items() if "no conversation is named here" not in text] == []
-    note = anyio.run(run, "--session", "nix")["note"]
-    assert ("nothing was compacted under the name 'nix'" in note) == (store == "full")
-    assert ("no store there yet" in note) == (store == "none")
+    answers = anyio.run(run, store_path)
+    assert [name for name, text in answers.items() if "no conversation is named here" not in text] == []
+    full, none = (anyio.run(run, store, "--session", "nix")["note"] for store in (store_path, tmp_path / "none.db"))
+    assert ("nothing was compacted under the name 'nix'" in full, "no store there yet" in full) == (True, False)
+    assert ("nothing was compacted under the name 'nix'" in none, "no store there yet" in none) == (False, True)
 
 
 @pytest.mark.real
