@@ -1,5 +1,9 @@
 """`demo`: the whole job with nothing but the package."""
 
+import pytest
+
+pytestmark = pytest.mark.real
+
 
 def test_demo_plans_applies_and_restores(compactor, folder, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")

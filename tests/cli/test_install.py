@@ -90,6 +90,7 @@ def test_uninstalling_names_the_plugins_own_store_if_there_is_one(compactor, con
 SOME_CLIENTS = [pytest.param(name, marks=() if name in (CLIENT, "codex") else pytest.mark.slow) for name in CLIENTS]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("client", SOME_CLIENTS)
 def test_installing_again_keeps_the_store_of_the_last_install(compactor, config, folder, monkeypatch, client):
     """The next version of this package still finds every original."""
@@ -197,6 +198,7 @@ def install():
     return run(["install", CLIENT, "--yes", "--json"])
 
 
+@pytest.mark.real
 def test_status_says_what_is_wrong_and_the_cure(compactor, config, folder):
     bare = compactor("status", CLIENT)
     assert (bare.code, "not installed" in bare.out, "compactor install claude-code" in bare.out) == (1, True, True)
@@ -230,6 +232,7 @@ def test_settings_that_turn_the_mod_off_in_silence_are_reported(compactor, confi
     assert problems(compactor) == reported
 
 
+@pytest.mark.real
 def test_the_password_of_a_store_is_in_the_mods_own_file_alone(compactor, config):
     address = "postgresql://bob:hunter22@127.0.0.1:1/db"
     ran = [compactor("install", CLIENT, "--yes", "--store", address, *how) for how in ((), ("--json",))]
@@ -250,6 +253,7 @@ def test_a_client_of_the_project_is_not_run(compactor, config, folder, monkeypat
     assert not (folder / "ran").exists()
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("home", ["there", "gone"])
 def test_the_mods_program_reads_no_settings_of_the_project(folder, home):
     (folder / "there").mkdir()
