@@ -314,15 +314,12 @@ def open_calls(evidence: Evidence) -> Iterator[Pending]:
                     running[head] = Pending(turn.turn.id, f"{head}: {outcome.status}")
                     head_of_id[running_id(call.text) or head] = head
             elif not outcome.refused:
-                _forget(mentioned_ids, head_of_id, running)
-        if head_of_id and (notices := _notices(turn)):
-            _forget([name for name in head_of_id if any(name in text for text in notices)], head_of_id, running)
+                for call_id in mentioned_ids:
+                    running.pop(head_of_id.pop(call_id), None)
+        notices = _notices(turn) if head_of_id else ()
+        for call_id in [name for name in head_of_id if any(name in text for text in notices)]:
+            running.pop(head_of_id.pop(call_id), None)
     yield from running.values()
-
-
-def _forget(ended_ids: Iterable[str], head_of_id: dict[str, str], running: dict[str, Pending]) -> None:
-    for call_id in ended_ids:
-        running.pop(head_of_id.pop(call_id), None)
 
 
 def _notices(turn: TurnEvidence) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import pairwise, permutations
+from itertools import chain, pairwise, permutations
 from sys import maxsize
 
 from propcache.api import cached_property
@@ -140,8 +140,7 @@ LOOK_UPS = ("restore_context", "search_context")
 
 
 def _numbers_in(name: str) -> str:
-    """Return the numbers, with the marks between them, if `name` is a date, time, range or version: ``14:30`` for
-    ``14:30h``. Return "" for any other name."""
+    """Return the numbers and marks of a date, time, range or version: ``14:30`` for ``14:30h``; "" for other names."""
     numbers = _NUMBERS.fullmatch(name)
     return numbers[1] if numbers and not (numbers[1].replace(".", "").isdigit() and values_of(numbers[1])) else ""
 
@@ -154,13 +153,13 @@ class NameIndex:
         self._texts = texts
         self.parts = parts
 
+    def _forms(self) -> Iterator[str]:
+        return chain.from_iterable(map(plain_forms, self._texts))
+
     @cached_property
     def _tokens(self) -> dict[str, list[str]]:
         """Tokens of the source by each of their words in lower case: ``src/a.py`` by ``src``, ``a`` and ``py``."""
-        tokens: dict[str, None] = {}
-        for text in self._texts:
-            for form in plain_forms(text):
-                tokens |= dict.fromkeys(_SOURCE_TOKEN.findall(form))
+        tokens = dict.fromkeys(token for form in self._forms() for token in _SOURCE_TOKEN.findall(form))
         by_component: dict[str, list[str]] = {}
         for token in tokens:
             for component in {word.casefold() for word in _COMPONENT.findall(token)}:
@@ -176,26 +175,20 @@ class NameIndex:
     @cached_property
     def _figures(self) -> frozenset[str]:
         """Values of all numbers in the source, as texts."""
-        figures: set[str] = set()
-        for text in self._texts:
-            for form in plain_forms(text):
-                figures |= values_in(form)
-        return frozenset(figures)
+        return frozenset(chain.from_iterable(map(values_in, self._forms())))
 
     @cached_property
     def _pairs(self) -> frozenset[str]:
         """Pairs of neighbouring numbers in the source, such as ``14:30`` or ``14~3``, in the forms of `pairs_in`."""
-        return frozenset(pair for text in self._texts for form in plain_forms(text) for pair in pairs_in(form))
+        return frozenset(chain.from_iterable(map(pairs_in, self._forms())))
 
     @cached_property
     def _days(self) -> frozenset[str]:
         """Numbers up to 31 in the source beside a word that may name a month: 14 for ``14. Januar``. A word that is
         beside a larger number, other than a year, names no month: ``rows`` for ``14 rows, 300 rows``."""
         numbers_by_word: dict[str, set[str]] = {}
-        for text in self._texts:
-            for form in plain_forms(text):
-                for number, word in numbers_beside_words(form):
-                    numbers_by_word.setdefault(word, set()).add(number)
+        for number, word in chain.from_iterable(map(numbers_beside_words, self._forms())):
+            numbers_by_word.setdefault(word, set()).add(number)
         days_of_words = ({number for number in numbers if not is_year(number)} for numbers in numbers_by_word.values())
         return frozenset(day for days in days_of_words if all(int(day) <= 31 for day in days) for day in days)
 
@@ -203,10 +196,8 @@ class NameIndex:
     def _labelled(self) -> dict[str, set[int]]:
         """Small numbers of the source by the kind of word before them: 3 by ``port`` for ``listens on port 3``."""
         numbers: dict[str, set[int]] = {}
-        for text in self._texts:
-            for form in plain_forms(text):
-                for kind, number, _ in _labelled_numbers(form):
-                    numbers.setdefault(kind, set()).add(number)
+        for kind, number, _ in chain.from_iterable(map(_labelled_numbers, self._forms())):
+            numbers.setdefault(kind, set()).add(number)
         return numbers
 
     def holds(self, name: str) -> bool:
@@ -216,13 +207,16 @@ class NameIndex:
         if numbers := _numbers_in(name):
             return self._holds_whole(name) or self.holds_numbers(numbers)
         if figure := _FIGURE.fullmatch(name):
-            is_part = len(name) >= SHORTEST_PIECE and name.isdecimal() and self._ends_identifier(name)
+            is_part = (
+                len(name) >= SHORTEST_PIECE
+                and name.isdecimal()
+                and any(
+                    component.endswith(f"_{name}")
+                    for component in self._tokens  # ``credit_card_2929732``
+                )
+            )
             return is_part or self.holds_figure(figure[1]) or (name[-1].isalpha() and self._holds_whole(name))
         return self._holds_whole(name)
-
-    def _ends_identifier(self, digits: str) -> bool:
-        """Return True if a name in the source ends with `digits`: 2929732 in ``credit_card_2929732``."""
-        return any(component.endswith(f"_{digits}") for component in self._tokens)
 
     def _holds_whole(self, name: str) -> bool:
         """Return True if the source contains `name` as a whole name, or a hash that begins with it."""
@@ -338,7 +332,7 @@ class NameIndex:
 
     def contains(self, text: str) -> bool:
         """Return True if the source contains `text` anywhere, even within a word."""
-        return any(text in form for source_text in self._texts for form in plain_forms(source_text))
+        return any(text in form for form in self._forms())
 
 
 def _in_order(pieces: Sequence[str], token: str) -> bool:
@@ -353,8 +347,8 @@ def _in_order(pieces: Sequence[str], token: str) -> bool:
 
 
 def _labelled_numbers(text: str) -> Iterator[tuple[str, int, str]]:
-    """Yield each small number in `text` that has a meaning by the word before it: the kind of word (a group of
-    `_LABELLED`), the number, and both as written: ``("port", 3, "Port 3")``."""
+    """Yield each small number after a word of `_LABELLED`: its kind, the number, and both: ``("port", 3, "Port
+    3")``."""
     low = text.lower()
     searched = low if len(low) == len(text) else text  # in lower case, İ becomes two characters and shifts the others
     for match in _LABELLED.finditer(searched):
@@ -363,8 +357,7 @@ def _labelled_numbers(text: str) -> Iterator[tuple[str, int, str]]:
 
 
 def _occurs(name: str, text: str, stop: int = maxsize) -> bool:
-    """Return True if `text` contains `name` as a whole before the index `stop`: neither ``a.py`` in ``aa.py`` nor
-    ``/a`` in ``b/a``."""
+    """Return True if `text` contains `name` as a whole before the index `stop`: not ``/a`` in ``b/a``."""
     at = text.find(name, 0, stop)
     while at >= 0:
         before, after = _boundaries(name)
@@ -376,8 +369,8 @@ def _occurs(name: str, text: str, stop: int = maxsize) -> bool:
 
 @lru_cache(maxsize=4_096)
 def _boundaries(name: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return the patterns that must match where `name` begins and where it ends. There are few different ones: a
-    pattern for each name would take longer to compile than the search."""
+    """Return the patterns that must match where `name` begins and where it ends. One pattern for each whole name would
+    take longer to compile than the search."""
     before = after = ""
     if name[0] in _JOINING or _COMPONENT.match(name[0]):
         before = rf"(?<![{WORD}{_JOINING.get(name[0], '')}])"
@@ -436,8 +429,8 @@ def _missing_in(text: str, source: NameIndex) -> list[str]:
 
 
 def _missing(token: str, before: str, source: NameIndex, *, counts: bool = True) -> Iterator[str]:
-    """Yield the names and figures in `token` that the source lacks. `before`: the two characters before the token in
-    its text; `counts`: True if a whole number up to `COUNTABLE` needs no source."""
+    """Yield the names and figures in `token` that the source lacks. `before`: two characters before it; `counts`: True
+    if a whole number up to `COUNTABLE` needs no source."""
     token = token.lstrip("./") if token.startswith("...") else token
     token = token.strip("-") if token[:1] == token[-1:] == "-" else token  # ``-E-`` in ``Hall -E- Attic`` is no flag
     name = token.rstrip(_TRAILING).lstrip("*=&+?:") or token
@@ -454,13 +447,12 @@ def _missing(token: str, before: str, source: NameIndex, *, counts: bool = True)
 
 
 def _is_count(digits: str) -> bool:
-    """Return True if `digits` are a whole number that may count items, up to `COUNTABLE`, and needs no source."""
+    """Return True for a whole number up to `COUNTABLE`, which may count items and needs no source."""
     return digits.isdecimal() and int(digits[:6]) <= COUNTABLE
 
 
 def _is_range(joined: str, source: NameIndex) -> bool:
-    """Return True if `joined` is a range or ratio, and the source has both ends somewhere: ``946-968``, ``7/11``,
-    ``23:00-02:30``. A date such as ``14/03`` is no range."""
+    """Return True for a range or ratio, but no date, both ends of which the source has: ``946-968``, ``7/11``."""
     ends = re.split("[-/]", joined)
     if len(ends) == 2 and all(":" in end for end in ends):
         return all(map(source.holds_numbers, ends))
@@ -469,8 +461,8 @@ def _is_range(joined: str, source: NameIndex) -> bool:
 
 
 def _missing_name(name: str, source: NameIndex) -> Iterator[str]:
-    """Yield the parts of `name` that the source lacks, if it joins several names; else `name` itself. The source lacks
-    `name` as a whole, but it may have all its parts."""
+    """Yield the parts of `name` that the source lacks, if it joins several names; else `name` itself, which the source
+    lacks as a whole."""
     if assigned := _ASSIGNED.fullmatch(name):
         if not source.assigns(assigned[1], assigned[2]):
             yield name
@@ -498,8 +490,7 @@ def _missing_name(name: str, source: NameIndex) -> Iterator[str]:
 
 
 def _is_compound(name: str) -> bool:
-    """Return True if `name` consists of words, figures, files or the ends of a range, joined by hyphens, whose parts
-    are checked one by one: ``Top-10-Liste``, ``U1-U4``, ``a.pdf-c.pdf``."""
+    """Return True if hyphens join parts to be checked one by one: ``Top-10-Liste``, ``U1-U4``, ``a.pdf-c.pdf``."""
     parts = name.split("-")
     if len(parts) == 2 and all(map(_FILE.fullmatch, parts)):
         return True
@@ -508,8 +499,7 @@ def _is_compound(name: str) -> bool:
 
 
 def _is_qualified(name: str, source: NameIndex) -> bool:
-    """Return True if `name` consists of names in the source, joined by dots, such as ``Session.refresh``; not
-    ``py.refresh``, as ``py`` is too short."""
+    """Return True if dots join names of the source: ``Session.refresh``; not ``py.refresh``, as ``py`` is too short."""
     names = name.split(".")
     return len(names) > 1 and all(
         len(part) >= SHORTEST_PIECE and part.isidentifier() and source.holds(part) for part in names
@@ -517,16 +507,14 @@ def _is_qualified(name: str, source: NameIndex) -> bool:
 
 
 def _is_open_name(token: str, source: NameIndex) -> bool:
-    """Return True if `token` is a name with placeholders (``getUserI*``, ``run/ID``) and a name in the source contains
-    its other pieces."""
+    """Return True if a name in the source contains the pieces between placeholders: ``getUserI*``, ``run/ID``."""
     token = token.rstrip(".,:;!?-")
     pieces = [piece for piece in _GAP.split(token) if len(piece) >= SHORTEST_PIECE]
     return _GAP.search(token) is not None and bool(pieces) and source.holds_pieces(pieces)
 
 
 def _needs_source(name: str, before: str) -> bool:
-    """Return True if `name` must be in the source, and False if it is an ordinary word, which a model may write freely.
-    `before`: the two characters before it."""
+    """Return True if `name` is no ordinary word, which a model may write freely. `before`: two characters before it."""
     if _COMPONENT.search(name) is None or name in LOOK_UPS or _INFLECTED.fullmatch(name) or _TIMES.fullmatch(name):
         return False
     if any(character in "0123456789/\\" for character in name) or name[0] in "~$":
@@ -542,8 +530,8 @@ def _needs_source(name: str, before: str) -> bool:
 
 
 def _is_choice(name: str, source: NameIndex) -> bool:
-    """Return True if `name` joins alternatives by slashes, such as ``list/delete`` or ``+26/-7``, and the source has
-    all of them. A path is no alternative: ``a.py/b``, ``/etc``, or a name that begins with a folder of the source."""
+    """Return True if slashes join alternatives that the source has: ``list/delete``, ``+26/-7``; not a path:
+    ``a.py/b``, ``/etc``, or a name that begins with a folder of the source."""
     parts = name.split("/")
     if not all(parts) or any(part[0] in "~$." for part in parts) or source.is_folder(parts[0]):
         return False

@@ -132,8 +132,7 @@ def values_of(digits: str) -> set[str]:
 
 
 def _is_grouped(groups: Sequence[str]) -> bool:
-    """Return True if `groups`, the digits between the marks of a number, are thousands (``1,290``), or grouped as in
-    India (``1,50,000``)."""
+    """Return True if the digits between the marks are thousands (``1,290``), or grouped as in India (``1,50,000``)."""
     return 0 < len(groups[0]) <= 3 and {*map(len, groups[1:])} <= {2, 3} and len(groups[-1]) == 3
 
 
@@ -185,8 +184,8 @@ def without_figures(text: str) -> str:
 
 
 def _pieces(run: str) -> list[str]:
-    """Return the words in `run`, a match of `_WORD`: each pair of neighbouring characters in a script without blanks
-    between words, else `run` itself; none for a single character."""
+    """Return the words in a match of `_WORD`: pairs of neighbouring characters in a script without blanks, else `run`,
+    unless it is a single character."""
     if not _IS_UNSPACED.match(run):
         return [run] if len(run) > 1 else []
     return [run[at : at + 2] for at in range(len(run) - 1)]
@@ -275,8 +274,8 @@ def parts_of(name: str) -> tuple[str, ...]:
 
 
 def _is_identifier(text: str) -> bool:
-    """Return True if `text` is a number of at least three digits, or a word that is in no dictionary: it has an
-    underscore, a capital inside or digits, or consists of words joined by ``.``, ``:`` or ``-``."""
+    """Return True for a number of at least three digits, or a word with an underscore, a capital inside, digits, or
+    parts joined by ``.``, ``:`` or ``-``."""
     if text.isdigit() or len(text) < 4:
         return text.isdigit() and len(text) >= 3
     inner = text.strip("_$@#")
@@ -286,7 +285,7 @@ def _is_identifier(text: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _below(root: str) -> re.Pattern[str]:
-    """Return a pattern that matches the folder `root`, with the slash after it, at the beginning of a longer path."""
+    """Return a pattern of the folder `root` and a slash at the beginning of a longer path."""
     if root[1:2] == ":":
         folders = "".join(rf"[\\/]+{re.escape(part)}" for part in root[3:].split("/"))
         return re.compile(rf"(?<![\w.:/~\\-])(?i:{root[0]}:|/{root[0]}){folders}[\\/]+(?=[\w.@+-])")

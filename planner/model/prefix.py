@@ -36,31 +36,18 @@ def why_not_prefix(agent: AgentRequest, model: str | None) -> str:
     choice = body.get("tool_choice")
     if isinstance(choice, Mapping) and choice.get("type") in ("any", "tool"):
         return "the agent's request forces a tool"
-    if _drops_thinking(body):
+    thinking = body.get("thinking")
+    is_enabled = isinstance(thinking, Mapping) and thinking.get("type") == "enabled"
+    # it drops manual thinking when the user's words follow results (Anthropic, "Prompt caching", what invalidates it)
+    if is_enabled and model_family(str(body.get("model", ""))).thinks_manually:
         return "the agent's model drops earlier thinking when a user speaks, and with it the cache"
-    ttl = _ttl_seconds(body)
-    if not ttl:
+    marks = list(cache_marks([body, *(body.get(name) for name in ("tools", "system", "messages"))]))
+    if not marks:
         return "the agent's request marks no cache"
+    ttl = LONG_TTL_SECONDS if all(mark.get("ttl") == "1h" for mark in marks) else CACHE_LIFETIME_SECONDS
     if not is_warm(agent.seconds_since, ttl):
         return f"the agent's cache went cold {agent.seconds_since:.0f} s after its last call"
     return ""
-
-
-def _drops_thinking(body: Mapping[str, Any]) -> bool:
-    """Return True if a question would make the API remove the agent's thinking, and so lose the cache: with manual
-    thinking, when the user's words follow results (Anthropic, "Prompt caching", what invalidates the cache)."""
-    thinking = body.get("thinking")
-    enabled = isinstance(thinking, Mapping) and thinking.get("type") == "enabled"
-    return enabled and model_family(str(body.get("model", ""))).thinks_manually
-
-
-def _ttl_seconds(body: Mapping[str, Any]) -> int:
-    """Return how long the provider caches the whole request: an hour if all its marks ask for that, else five minutes;
-    0 without any mark."""
-    marks = list(cache_marks([body, *(body.get(name) for name in ("tools", "system", "messages"))]))
-    if not marks:
-        return 0
-    return LONG_TTL_SECONDS if all(mark.get("ttl") == "1h" for mark in marks) else CACHE_LIFETIME_SECONDS
 
 
 def request_behind_prefix(agent: AgentRequest, question: str, max_output_tokens: int) -> dict[str, Any]:
@@ -115,7 +102,13 @@ class PrefixQuestion(Asking):
     def ask(self) -> AskedOutcome:
         """Ask once and return the outcome: what could be read from the answer, or a failure if it is unusable. May
         raise an error of the SDK."""
-        self.record(self._send())
+        from anthropic.types import Message
+
+        body = request_behind_prefix(self.agent, self.text, self.request.settings.max_output_tokens)
+        with open_client(self.agent.client) as client:
+            options = {"headers": dict(self.agent.headers), "timeout": sdk_timeout(left_seconds(self.deadline))}
+            self.meter.sent(body)
+            self.record(for_planning(client).post(self.agent.path, cast_to=Message, body=body, options=options))
         reading = read_answer(self.answer(), self.scope, self.request.now)
         if any(getattr(block, "type", "") == "tool_use" for block in getattr(self.last, "content", ())):
             problem = "called a tool instead"
@@ -125,12 +118,3 @@ class PrefixQuestion(Asking):
             why = "it declined" if is_refusal(self.last) else (*reading.problems, "there is no brief, and no entry")[0]
             problem = f"its answer could not be used ({safe_line(why, 160)})"
         return self.failed(PlannerUnavailable(f"planner model {self.model}: {problem}", self.meter.usage))
-
-    def _send(self) -> Any:
-        from anthropic.types import Message
-
-        body = request_behind_prefix(self.agent, self.text, self.request.settings.max_output_tokens)
-        with open_client(self.agent.client) as client:
-            options = {"headers": dict(self.agent.headers), "timeout": sdk_timeout(left_seconds(self.deadline))}
-            self.meter.sent(body)
-            return for_planning(client).post(self.agent.path, cast_to=Message, body=body, options=options)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from propcache.api import cached_property
 
@@ -178,24 +178,16 @@ class Question:
         return counter.text(self.system(prompts)) + counter.text(self.text(prompts, notes))
 
 
-class PlannedQuestions(NamedTuple):
-    """Questions to ask the model for a plan, or the reason why it is not asked."""
-
-    questions: tuple[Question, ...]
-    why_not: str
-    """Reason why the model is not asked; empty if there are questions."""
-
-
-def plan_questions(basis: QuestionBasis, prompts: Prompts) -> PlannedQuestions:
-    """Divide the turns that are to be judged among questions of about ``settings.piece_tokens`` each, in the order of
-    the history. No question is asked if only messages are new that the agent has not answered yet, or if the session's
-    token limit for planning does not allow enough."""
+def plan_questions(basis: QuestionBasis, prompts: Prompts) -> tuple[Sequence[Question], str]:
+    """Return the questions for a plan, of about ``settings.piece_tokens`` each, in the order of the history; or none
+    and the reason. None is asked if only unanswered messages are new, or if the session's token limit for planning does
+    not allow enough."""
     request, turns = basis.request, basis.new
     if all(turn.turn.live for turn in turns):
-        return PlannedQuestions((), "not asked: nothing is new but what is not answered yet")
+        return (), "not asked: nothing is new but what is not answered yet"
     budget = _cards_budget(basis, _question(basis, turns).tokens(prompts, request.counter))
     if isinstance(budget, str):
-        return PlannedQuestions((), f"not asked: {budget}")
+        return (), f"not asked: {budget}"
     for _ in range(CARD_TRIES):
         pieces = _split(turn_cards(request, turns, budget), request.settings.piece_tokens)
         questions = [_question(basis, [turn for card in cards for turn in card.turns], cards) for cards in pieces]
@@ -203,10 +195,10 @@ def plan_questions(basis: QuestionBasis, prompts: Prompts) -> PlannedQuestions:
         excess = read + notes_tokens(basis, len(questions)) - request.input_left_tokens
         if excess <= 0:
             useful = [question for question in questions if not all(turn.turn.live for turn in question.scope.turns)]
-            return PlannedQuestions(tuple(useful), "")
+            return useful, ""
         budget = max(1, budget - max(math.ceil(excess), budget // 100))  # a smaller step may change no card
     why_not = f"so many small turns are new that their cards take {read} tokens, more than may be read now"
-    return PlannedQuestions((), f"not asked: {why_not}")
+    return (), f"not asked: {why_not}"
 
 
 def notes_tokens(basis: QuestionBasis, questions: int) -> int:

@@ -163,7 +163,10 @@ def read_run(call: Call, result: Sequence[Statement], outcome: Outcome) -> Outco
         signs = counts if verdict == "failed" else ()
         report = _report(judged, signs)
         doubtful = outcome.is_doubtful or not _is_certain(judged, outcome, report, signs)
-        failed = failed_outcome(report, _decisive(report), outcome.exit_code, counts=signs, is_doubtful=doubtful)
+        # the second line is decisive, too, if only that one shows that something failed
+        needs_second = len(report) > 1 and not mentions_failure(report[0].text)
+        decisive = report[: 2 if needs_second and _verdict(report[1].text) == "failed" else 1]
+        failed = failed_outcome(report, decisive, outcome.exit_code, counts=signs, is_doubtful=doubtful)
         return replace(failed, idle=idle)
     if has_ended and verdict == "passed":
         return Outcome("passed", numbers_of(counts), exit_code=outcome.exit_code, idle=idle)
@@ -404,12 +407,6 @@ def _distance(test: Statement, line: Statement) -> tuple[bool, int]:
     is_located = below < 0 and _LOCATED.match(line.text) is not None
     is_near = is_located or below == 1
     return not is_near, -below if is_located else line.numbers[0]
-
-
-def _decisive(report: Sequence[Statement]) -> Sequence[Statement]:
-    """Return the first line of `report`, and the second if only that one shows that something failed."""
-    is_enough = len(report) < 2 or mentions_failure(report[0].text) or _verdict(report[1].text) != "failed"
-    return report[: 1 if is_enough else 2]
 
 
 CheckKind = Literal["test", "lint", "typecheck", "build"]

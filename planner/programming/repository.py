@@ -208,7 +208,11 @@ def file_changes(evidence: Evidence) -> list[FileChange]:
         commands, changes_by_commands = turn.once(_done_by_commands)[call.number]
         has_commit = any(command.starts("git", "commit") for command in commands)
         undoing = next(filter(None, map(_undoing_command, commands)), "")
-        _commit_or_undo(changes, has_commit, undoing, turn.turn.id)
+        for path, change in changes.by_path.items() if has_commit or undoing else ():
+            change.committed = change.committed or has_commit
+            if undoing and not (is_scratch(path) or change.committed or change.how == WITH_WORKTREE):
+                change.turns.append(turn.turn.id)
+                change.undone = undoing
         for path, how in changes_by_commands:
             for change in _affected(changes, path, evidence.root):
                 change.add(turn.turn.id, how, committed=has_commit)
@@ -307,15 +311,6 @@ def _changes_by_commands(call: Call, outcome: Outcome, commands: Sequence[Comman
         named_files = {*_NAMED_FILE.findall(document.text)} if _INTERPRETER.search(before) else set()
         if len(named_files) == 1 and _WRITING.search(document.text):
             yield PathChange(named_files.pop(), "edited by a command")
-
-
-def _commit_or_undo(changes: _Changes, has_commit: bool, undoing: str, turn_id: str) -> None:
-    """Record that git committed all earlier `changes`, or by the command `undoing` undid the others."""
-    for path, change in changes.by_path.items() if has_commit or undoing else ():
-        change.committed = change.committed or has_commit
-        if undoing and not (is_scratch(path) or change.committed or change.how == WITH_WORKTREE):
-            change.turns.append(turn_id)
-            change.undone = undoing
 
 
 def _affected(changes: _Changes, path: str, root: str) -> list[FileChange]:
