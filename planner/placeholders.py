@@ -23,7 +23,7 @@ from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.effects import CallPlace, reported_later, worked_later
 from planner.evidence.hosts import without_boilerplate
-from planner.evidence.turns import WrittenEntry, call_head, shortened
+from planner.evidence.turns import call_head, shortened
 from planner.evidence.words import without_root
 from planner.plan import TurnDecision, whole_characters
 from planner.reading.lazy import lazy_pattern
@@ -205,11 +205,11 @@ def entry_text(evidence: Evidence, decision: TurnDecision, history: History) -> 
         reports,
     )
     basis = decision.strategy, decision.summary, decision.excerpts, decision.failed_approach, evidence_parts
-    cached = evidence.entries.get(decision.turn_id)
-    if cached is None or cached.basis != basis:
-        cached = WrittenEntry(basis, _new_entry(evidence, decision, turn.once(media_marks, history)))
-        evidence.entries[decision.turn_id] = cached
-    return cached.text
+    known_basis, text = evidence.entries.get(decision.turn_id, (None, ""))
+    if known_basis != basis:
+        text = _new_entry(evidence, decision, turn.once(media_marks, history))
+        evidence.entries[decision.turn_id] = basis, text
+    return text
 
 
 def _new_entry(evidence: Evidence, decision: TurnDecision, media: Sequence[str]) -> str:

@@ -12,7 +12,6 @@ offer is a list of options or a question by the agent, which a short reply of th
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, groupby, islice, pairwise
@@ -305,15 +304,23 @@ def attributed(lines: Lines, results: Mapping[int, tuple[str, bool]] = MappingPr
 
 
 def _corrected_sources(texts: Sequence[BlockText], results: Mapping[int, tuple[str, bool]]) -> dict[int, Source]:
-    """Return by line number the source of each line that is not written by the sender of its block."""
+    """Return by number the source of each line that another than the sender of its block wrote."""
     sources: dict[int, Source] = {}
     users_block_before = ""
     for block in texts:
         if block.source == "user":
+            numbers = range(block.first + 1, block.stop + 1)
             tool_before, _ = results.get(block.block - 1, ("", False))
-            is_template = tool_before in _TEMPLATE_TOOLS
-            sources |= _sources_in_message(block, is_template, users_block_before)
+            words = _users_text(block.text, tool_before in _TEMPLATE_TOOLS, users_block_before)
             users_block_before = block.text
+            if _SUMMARY.match(block.text):
+                sources |= dict.fromkeys(numbers, "planner")
+            elif _HIDDEN in words:
+                pieces = (words[start:stop] for start, stop in pairwise(block.bounds))
+                by_number = zip(numbers, pieces, strict=True)
+                sources |= {
+                    number: "host" for number, piece in by_number if _HIDDEN in piece and not piece.strip(_NOT_USERS)
+                }
         elif block.block in results and (answer := _answer(*results[block.block], block.text)):
             numbered = zip(count(block.first + 1), pairwise(block.bounds))
             stop_of_answer = answer.stop + 1  # including its line break
@@ -323,28 +330,9 @@ def _corrected_sources(texts: Sequence[BlockText], results: Mapping[int, tuple[s
     return sources
 
 
-def _sources_in_message(block: BlockText, is_template: bool, before: str) -> dict[int, Source]:
-    """Return by line number the source of each line in a text block of the user's message that the user did not write.
-    `is_template`: True if the block is the prompt that answers a tool call; `before`: the text block before it in the
-    same message."""
-    numbers = range(block.first + 1, block.stop + 1)
-    if _SUMMARY.match(block.text):
-        return dict.fromkeys(numbers, "planner")
-    words = _users_text(block.text, is_template, before)
-    if _HIDDEN not in words:
-        return {}
-    pieces = (words[start:stop] for start, stop in pairwise(block.bounds))
-    return {
-        number: "host"
-        for number, piece in zip(numbers, pieces, strict=True)
-        if _HIDDEN in piece and not piece.strip(_NOT_USERS)
-    }
-
-
 def _users_text(text: str, is_template: bool = False, before: str = "") -> str:
-    """Return a text block of the user's message with each character that the host wrote replaced by `_HIDDEN`.
-    `is_template`: True if the block is the prompt that answers a tool call; `before`: the text block before it in the
-    same message."""
+    """Return a text block of the user's message with the host's characters replaced by `_HIDDEN`. `is_template`: True
+    if it is the prompt that answers a tool call; `before`: the text block before it in the message."""
     if _WHOLE.match(text) or _SUMMARY.match(text):
         return _HIDDEN * len(text)
     if _COMMAND.match(text):
@@ -373,8 +361,8 @@ def _arguments(text: str) -> _Span:
 
 
 def _users_arguments(template: str, arguments: str) -> str:
-    """Return the prompt of a slash command with the characters of the host's lines replaced by `_HIDDEN`. Lines that
-    consist mostly of the user's `arguments` stay, and all lines from the last one that begins with ``ARGUMENTS:``."""
+    """Return the prompt of a slash command with the host's lines replaced by `_HIDDEN`, but not lines of mostly the
+    user's `arguments`, nor those from the last one that begins with ``ARGUMENTS:``."""
     end = max((match.start() for match in _TEMPLATE_ARGUMENTS.finditer(template)), default=len(template))
     argument_lines = {line.strip() for line in arguments.split("\n")} if arguments else set()
     lines = []
@@ -386,8 +374,7 @@ def _users_arguments(template: str, arguments: str) -> str:
 
 
 def _answer(tool: str, is_error: bool, text: str) -> _Span | None:
-    """Return the place of the lines with the user's answer or refusal in `text`, the result of a call of `tool`; None
-    without one. At most `ANSWER_CHARACTERS` of the user's words count. `is_error`: the error flag of the result."""
+    """Return the place of the user's answer or refusal, of at most `ANSWER_CHARACTERS`, in the result of a `tool`."""
     marks_of_openings = _REFUSALS if is_error else dict.fromkeys(_ANSWERS.get(tool, ()), ())
     opening = next((form for form in marks_of_openings if text.startswith(form)), None)
     if opening is None or _STRANGERS.search(tool):
@@ -453,8 +440,7 @@ def boilerplate_of(lines: Sequence[Line]) -> frozenset[int]:
 
 
 def _reminder(result: Sequence[Line]) -> Sequence[Line]:
-    """Return the lines of the reminder that a host program added at the end of a tool result, between tags on lines of
-    their own; empty without one."""
+    """Return the lines of a host's reminder at the end of a tool result, with its tags on lines of their own."""
     from_the_end = (line for line in reversed(result) if line.text.strip())
     last_lines = list(islice(from_the_end, REMINDER_LINES))[::-1]
     tags = [line.text.strip() for line in last_lines]
@@ -467,8 +453,6 @@ LONG_MESSAGE = 2_000
 """Smallest width of a user's message in which pasted parts are looked for. A narrower one counts as typed."""
 LONG_PASTE = 800
 """Smallest width of a run of lines that look like data, from which the run counts as pasted."""
-PASTED_TIMES = 3
-"""Number of occurrences from which a repeated line in a message looks like data."""
 WORDS_SHARE = 0.7
 """Smallest share of letters, marks and blanks in a line of prose, in any script; rows, logs and JSON have less."""
 GAP_LINES = 2
@@ -505,25 +489,22 @@ _LABEL = lazy_pattern(r"[ \t]{0,8}[A-Z][A-Z _-]{2,30}:\s")
 def typed_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
     """Return the `lines` of a user's message without those that they pasted, and without empty ones. Only in a long
     message, a run of lines that look like data counts as pasted, if it is at least `LONG_PASTE` wide. A line looks like
-    data if it is in a closed code fence, is repeated, is JSON, is indented without being a point of a list, or is no
-    prose. At most `GAP_LINES` lines between indented ones look like data, too."""
+    data if it is in a closed code fence, is JSON, is indented without being a point of a list, or is no prose. At most
+    `GAP_LINES` lines between indented ones look like data, too."""
     filled = [line for line in lines if line.text.strip()]
     if sum(text_width(line.text) for line in lines) < LONG_MESSAGE:
         return tuple(filled)
     fences = [at for at, line in enumerate(lines) if _FENCE.match(line.text)]
     pairs = zip(fences[::2], fences[1::2], strict=False)
     fenced = {line.number for first, last in pairs for line in lines[first : last + 1]}
-    times = Counter([line.text.strip() for line in filled])
     whole_lines = statements(filled, inf)
     in_json = {line.number for whole in whole_lines if _JSON.match(whole.text) for line in whole.lines}
     indented = _indented(line for line in filled if line.number not in fenced)
     shaped = fenced | in_json | indented
 
     def is_data(line: Line) -> bool:
-        if line.number in shaped or times[line.text.strip()] >= PASTED_TIMES:
-            return True
         words = sum(1 for character in line.text if character.isspace() or category(character)[0] in "LM")
-        return words < WORDS_SHARE * len(line.text)
+        return line.number in shaped or words < WORDS_SHARE * len(line.text)
 
     typed: list[Line] = []
     for are_data, group in groupby(filled, key=is_data):
@@ -534,8 +515,7 @@ def typed_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
 
 
 def _indented(lines: Iterable[Line]) -> frozenset[int]:
-    """Return the numbers of those `lines` that are indented and no points of a list, and of at most `GAP_LINES` lines
-    between two of them."""
+    """Return the numbers of indented `lines` that are no points of a list, and of short gaps between them."""
     numbers: set[int] = set()
     gap: list[int] | None = None  # lines since the last indented one
     for line in lines:

@@ -97,14 +97,6 @@ class EndedCall(NamedTuple):
     outcome: Outcome
 
 
-class WrittenEntry(NamedTuple):
-    """Text that represents a turn in the compacted list of messages, cached."""
-
-    basis: object
-    """All values on which the text depends; the text is written again only if they change."""
-    text: str
-
-
 def shortened(text: str, most: int = LINE_CHARACTERS) -> str:
     """Return `text` on one line. If it has more than `most` characters, it is cut after a whole word, with ``…``."""
     text = " ".join(text.split())
@@ -269,9 +261,9 @@ class Evidence:
     history has grown, its known turns are not read again."""
     fields: Sequence[Field] = field(default=(), repr=False, compare=False)
     """Kinds of work that know the tools of the conversation."""
-    entries: dict[str, WrittenEntry] = field(default_factory=dict, repr=False, compare=False)
-    """Cache of the text that was last written in place of each turn, by turn id. Evidence of the same conversation with
-    more turns shares it."""
+    entries: dict[str, tuple[object, str]] = field(default_factory=dict, repr=False, compare=False)
+    """Cache by turn id of the text that was last written in place of the turn, after all values on which it depends.
+    Evidence of the same conversation with more turns shares it."""
 
     _made: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
     """Cache of `once`: each value by the function that computed it."""

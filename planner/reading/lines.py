@@ -136,9 +136,7 @@ class BlockText(NamedTuple):
 
     def read_lines(self) -> Iterator[tuple[int, str]]:
         """Yield index and text of each line in `read`."""
-        text, first, bounds = self.text, self.first, self.bounds
-        for index in self.read:
-            yield index, text[bounds[index - first] : bounds[index - first + 1]].removesuffix("\n")
+        return ((index, self.words(index)) for index in self.read)
 
     def size(self, index: int) -> int:
         """Return the number of characters of the line at `index`, counted over the lines of the turn, and 1 for the

@@ -510,12 +510,9 @@ def _is_no_key(piece: re.Match[str]) -> bool:
 
 
 def _divided_at_key(parts: list[str], index: int, step: int) -> tuple[str, str, str]:
-    """Split ``parts[index]`` into the text before, in and after the piece of a private key that it contains. Without
-    such a piece, the first of the three is the whole text.
-
-    `parts`: a text divided at the BEGIN and END lines of private keys. `step`: 1 to search from the beginning of the
-    part, after a BEGIN line; -1 to search from its end, before an END line. That line may be in another text.
-    """
+    """Split ``parts[index]`` into the text before, in and after a piece of a private key; all is before without one.
+    `parts`: a text divided at the BEGIN and END lines of keys; `step`: 1 to search from the beginning of the part,
+    after a BEGIN line, which may be in another text; -1 to search from its end, before an END line."""
     part = parts[index]
     previous, following = parts[index - 1] if index else "", parts[index + 1] if index + 1 < len(parts) else ""
     if "BEGIN" in previous and "END" in following and len(part) <= _LONGEST_KEY:
