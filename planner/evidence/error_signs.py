@@ -161,7 +161,8 @@ def error_field(result: Mapping[str, Any], asked: str, *, may_act: bool, depth: 
         name = _plain(key)
         is_http = name in _STATUS_KEYS and isinstance(value, int) and 400 <= value <= 599
         is_no_success = (name in _SUCCESS_KEYS and value is False) or (name == "iserror" and value is True)
-        if is_http or is_no_success or (_names_error(key, name) and _is_error(value)):
+        names_error = name in _ERROR_KEYS or (_ERROR_KEY.fullmatch(key) is not None and not _NO_ERROR.match(key))
+        if is_http or is_no_success or (names_error and _is_error(value)):
             return ErrorField(key, is_sure=True)
         if name in _STATE_KEYS and isinstance(value, str) and _is_failed_state(name, value, asked, may_act=may_act):
             doubtful = doubtful or ErrorField(key, is_sure=False)
@@ -169,11 +170,6 @@ def error_field(result: Mapping[str, Any], asked: str, *, may_act: bool, depth: 
             # some services wrap the error in an object with one field: ``{"fehler": {"status": 409, …}}``
             return error_field(value, asked, may_act=may_act, depth=1)
     return doubtful
-
-
-def _names_error(key: str, name: str) -> bool:
-    """Return True for the name of a field that contains an error if it has one."""
-    return name in _ERROR_KEYS or (_ERROR_KEY.fullmatch(key) is not None and not _NO_ERROR.match(key))
 
 
 def _is_failed_state(name: str, value: str, asked: str, *, may_act: bool) -> bool:

@@ -96,33 +96,28 @@ def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
     return lengths
 
 
-class CardLines(NamedTuple):
-    """Lines of a turn that its card (the excerpt for the planner model) shows."""
-
-    numbers: frozenset[int]
-    repeats: Mapping[str, int]
-    """Count of result lines that are left out because the card of another turn shows the same text, by that turn's id:
-    ``{"t12": 30}``. So the model knows that a page still looked as before."""
-
-
 def lines_of_cards(
     request: PlanRequest, turns: Sequence[TurnEvidence], header: Callable[[TurnEvidence], str], most_raw_tokens: float
-) -> Mapping[str, CardLines]:
-    """Choose the lines that the cards of `turns` show, and return them by turn id; a turn without an id there has no
-    card of its own. The lines, the `header` of each card, and one header for each group of neighbouring turns without
-    cards take at most `most_raw_tokens` together."""
+) -> Mapping[str, tuple[frozenset[int], Mapping[str, int]]]:
+    """Choose the lines that the cards of `turns` show, and return their numbers by turn id; a turn without an id there
+    has no card of its own. The lines, the `header` of each card, and one header for each group of neighbouring turns
+    without cards take at most `most_raw_tokens` together.
+
+    After the numbers is the count of result lines that are left out because the card of another turn shows the same
+    text, by that turn's id: ``{"t12": 30}``. So the model knows that a page still looked as before.
+    """
     cards = _Cards(request, turns, header, most_raw_tokens)
     for group in _in_order(request, turns):
         if not cards.add(group):
             break
     repeats = _repeats_by_source(request, turns, cards)
-    return {turn_id: CardLines(frozenset(numbers), repeats[turn_id]) for turn_id, numbers in cards.shown.items()}
+    return {turn_id: (frozenset(numbers), repeats[turn_id]) for turn_id, numbers in cards.shown.items()}
 
 
 def _repeats_by_source(
     request: PlanRequest, turns: Sequence[TurnEvidence], cards: _Cards
 ) -> Mapping[str, Mapping[str, int]]:
-    """Return `CardLines.repeats` by turn id, for the turns whose cards have tokens reserved for that remark."""
+    """Return the counts of repeated lines by turn id, for the turns whose cards have tokens reserved for them."""
     by_id = {turn.turn.id: turn for turn in turns}
     shown_in: dict[str, str] = {}
     for turn_id, numbers in cards.shown.items():

@@ -14,7 +14,7 @@ from itertools import groupby, islice
 
 from planner.evidence import TurnEvidence
 from planner.model.answer import BEST_SCORE, spans
-from planner.model.card_lines import CardLines, card_line, is_in_header, lines_of_cards
+from planner.model.card_lines import card_line, is_in_header, lines_of_cards
 from planner.model.prompts import safe_line, safe_text
 from planner.pinned import Pinned, pinned
 from planner.plan import CompactionPlan
@@ -64,7 +64,7 @@ def turn_cards(
     cards: list[Card] = []
     for turn_id, group in groupby(turns, key=lambda turn: turn.turn.id if turn.turn.id in chosen else ""):
         if turn_id:
-            cards.append(_card(request, pinned_lines, next(group), chosen[turn_id]))
+            cards.append(_card(request, pinned_lines, next(group), *chosen[turn_id]))
             continue
         run = list(group)
         what = f"{len(run)} turns" if len(run) > 1 else "no lines shown"
@@ -79,10 +79,15 @@ def _pinned(request: PlanRequest) -> Pinned:
     return pinned(request.analysis, *view, None, "model")
 
 
-def _card(request: PlanRequest, pinned_lines: Pinned | None, turn: TurnEvidence, chosen: CardLines) -> Card:
-    """Return the card of `turn` with its `chosen` lines. If other cards show the same text as lines that are left out,
-    the header names the one with most of them."""
-    shown, repeats = chosen
+def _card(
+    request: PlanRequest,
+    pinned_lines: Pinned | None,
+    turn: TurnEvidence,
+    shown: frozenset[int],
+    repeats: Mapping[str, int],
+) -> Card:
+    """Return the card of `turn` with the lines `shown`. If other cards show the same text as lines that are left out,
+    the header names the one with most of them, by `repeats`."""
     header = _header(request, turn, 0)
     left_out = [line for line in turn.lines if line.number not in shown and line.text.strip()]
     if not all(line.part == "call" and is_in_header(card_line(request, turn, line), header) for line in left_out):

@@ -101,26 +101,17 @@ def load_prompts(folder: str | Path | None = None) -> Prompts:
     Raises:
         SettingsError: the folder or a file is missing, or a file is no prompt or has wrong variables.
     """
+    own_files: set[Path] = set()
     if folder is not None:
-        _check_folder(Path(folder))
-    files = {name: _file(name, folder) for name in sorted(PROMPTS)}
-    return Prompts({name: _text(name, path) for name, path in files.items()}, files)
-
-
-def _file(name: str, folder: str | Path | None) -> Path:
-    """Return the file of prompt `name` in `folder` if it exists, else the packaged one."""
-    own = Path(folder or packaged_folder(), f"{name}.md")
-    return own if own.is_file() else packaged_folder() / own.name
-
-
-def _check_folder(folder: Path) -> None:
-    """Raise a SettingsError if `folder` is missing, or has a Markdown file that is no prompt."""
-    if not folder.is_dir():
-        raise SettingsError(f"{folder}: no such folder of prompts: make it with `compactor prompts copy {folder}`")
-    names = (path for path in sorted(folder.glob("*.md")) if path.stem.lower() != "readme")
-    if unknown := next((path for path in names if path.stem not in PROMPTS), None):
+        if not Path(folder).is_dir():
+            raise SettingsError(f"{folder}: no such folder of prompts: make it with `compactor prompts copy {folder}`")
+        own_files = {path for path in Path(folder).glob("*.md") if path.stem.lower() != "readme"}
+    if unknown := sorted(path for path in own_files if path.stem not in PROMPTS):
         known = ", ".join(f"{name}.md" for name in sorted(PROMPTS))
-        raise SettingsError(f"{unknown}: no prompt has this name: rename it to one of {known}")
+        raise SettingsError(f"{unknown[0]}: no prompt has this name: rename it to one of {known}")
+    files = {name: packaged_folder() / f"{name}.md" for name in sorted(PROMPTS)}
+    files |= {path.stem: path for path in own_files if path.is_file()}
+    return Prompts({name: _text(name, path) for name, path in files.items()}, files)
 
 
 def _text(name: str, path: Path) -> str:
