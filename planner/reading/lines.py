@@ -204,17 +204,13 @@ class Lines(Sequence[Line]):
 
     def of_block(self, block: int | None) -> list[Line]:
         """Return the lines of the content block with the index `block` in the turn; an empty list for None."""
-        text = self._block_text(block)
-        return [*self._at(text)] if text else []
+        at = bisect_left(self.texts, block or 0, key=attrgetter("block"))
+        has_lines = at < len(self.texts) and self.texts[at].block == block
+        return [*self._at(self.texts[at])] if has_lines else []
 
     def chosen(self, numbers: Set[int], block: int | None) -> list[Line]:
         """Return the lines of the content block with the index `block` that have one of these `numbers`."""
-        text = self._block_text(block)
-        return [*self._at(text, [at for at in range(text.first, text.stop) if at + 1 in numbers])] if text else []
-
-    def _block_text(self, block: int | None) -> BlockText | None:
-        at = bisect_left(self.texts, block or 0, key=attrgetter("block"))
-        return self.texts[at] if at < len(self.texts) and self.texts[at].block == block else None
+        return [line for line in self.of_block(block) if line.number in numbers]
 
     def outside(self, blocks: Container[int | None]) -> Iterator[Line]:
         """Yield the lines of all content blocks of the turn except those with the indexes `blocks`."""

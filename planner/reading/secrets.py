@@ -420,6 +420,8 @@ class _Redaction:
     def _clean_line(self, line: str) -> str:
         """Return `line` with its secrets replaced: first those in forms of vendors, then random tokens, then values
         after a name."""
+        if len(line) < _PIECE_CHARACTERS:  # too short for a name and a secret
+            return line
         low = line.lower()
         indices = {at for word, indices in _RULES_BY_WORD.items() if word in low for at in indices}
         rules = [_RULES[at] for at in sorted(indices) if any(word in low for word in _RULES[at].also)]
