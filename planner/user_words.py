@@ -73,12 +73,12 @@ def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
     for turn_id, binding in ({} if fits else _binding(typed)).items():
         if not turns[turn_id].turn.live:
             room = _grow(words, turns[turn_id], binding, room)
-    for turn in sorted(speaking, key=lambda turn: _rank(turn, typed[turn.turn.id], _news(typed[turn.turn.id]))):
+    for turn in sorted(speaking, key=lambda turn: raw_tokens[turn.turn.id] ** 0.3 / (1 + _news(typed[turn.turn.id]))):
         room = _grow(words, turn, _numbers(typed[turn.turn.id]), room)
     incomplete = [turn for turn in speaking if words.get(turn.turn.id) != all_numbers[turn.turn.id]]
     whole_lines = [(turn, line.lines) for turn in incomplete for line in statements(typed[turn.turn.id], inf)]
-    informative = [(*spoken, _news(spoken[1]) + _uptake(analysis, *spoken)) for spoken in whole_lines]
-    for turn, whole_line, _ in sorted(informative, key=lambda spoken: _rank(*spoken)):
+    dense = [(*spoken, _density(*spoken, _news(spoken[1]) + _uptake(analysis, *spoken))) for spoken in whole_lines]
+    for turn, whole_line, _ in sorted(dense, key=lambda spoken: -spoken[2]):
         room = _grow(words, turn, _numbers(whole_line), room)
     for at, turn in enumerate(incomplete):
         ends = _fitting(turn, _inward(typed[turn.turn.id]), room / (len(incomplete) - at))
@@ -99,10 +99,9 @@ def _typed_once(turns: dict[str, TurnEvidence]) -> dict[str, list[Line]]:
     return typed
 
 
-def _rank(turn: TurnEvidence, lines: Sequence[Line], information: float) -> float:
-    """Return the rank of some lines of a turn, lower for those that come first: they have much `information` for their
-    size."""
-    return float(turn.tokens_of(line.number for line in lines) ** 0.3 / (1 + information))
+def _density(turn: TurnEvidence, lines: Sequence[Line], information: float) -> float:
+    """Return the `information` in some lines of a turn for each raw token."""
+    return information / max(1, turn.tokens_of(line.number for line in lines))
 
 
 def _numbers(lines: Iterable[Line]) -> frozenset[int]:
@@ -149,9 +148,9 @@ def _inward(lines: Sequence[Line]) -> Iterator[frozenset[int]]:
 def _taken_up(analysis: Analysis, turn: TurnEvidence, lines: Sequence[Line]) -> list[frozenset[int]]:
     """Return the numbers of those whole lines of a message that have names that the agent wrote later, those first that
     have most for their size: in a long form or prompt, these are what is asked."""
-    uptakes = [(line.lines, _uptake(analysis, turn, line.lines)) for line in statements(lines, inf)]
-    ranked = sorted(uptakes, key=lambda part: _rank(turn, *part))
-    return [_numbers(line) for line, uptake in ranked if uptake]
+    whole_lines = [line.lines for line in statements(lines, inf)]
+    dense = [(_density(turn, line, _uptake(analysis, turn, line)), _numbers(line)) for line in whole_lines]
+    return [numbers for density, numbers in sorted(dense, key=lambda line: -line[0]) if density]
 
 
 def _uptake(analysis: Analysis, turn: TurnEvidence, lines: Sequence[Line]) -> float:
