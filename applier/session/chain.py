@@ -23,7 +23,8 @@ from applier.session.ledger import session_name
 from applier.session.planning import TASK_CHARACTERS
 from applier.session.presets import Preset
 from applier.session.pressure import level_after
-from applier.session.request import WINDOW_EXCEEDED, LostResults, TooHeavy, TooLong, stop_reason_of, used_input_tokens
+from applier.session.refusals import WINDOW_EXCEEDED, LostResults, TooHeavy, TooLong, stop_reason_of
+from applier.session.request import used_input_tokens
 from applier.session.state import State
 from applier.session.tiers import PlanAgain, PlanTurns, fit_pictures
 from planner.analysis import analyze_history

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from applier.session.history_tracker import Load
-from applier.session.request import AgentCall, TooHeavy, TooLong
+from applier.session.refusals import TooHeavy, TooLong
+from applier.session.request import AgentCall
 from applier.settings import SessionSettings
 from planner.evidence.calls import RESTORE_TOOL, bare_tool_name, restore_tool_of
 from planner.prices import ModelPrices, cache_prices

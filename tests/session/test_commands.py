@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from applier.adapters.agent_tools import handle_tool_use
 from applier.session import PRESETS, Preset, Session
-from applier.session.request import TooHeavy, TooLong, read_refusal
+from applier.session.refusals import TooHeavy, TooLong, read_refusal
 from applier.session.tiers import PlanTurns, SnipMiddle
 from applier.settings import SessionSettings
 from applier.store import open_store

@@ -20,7 +20,8 @@ import httpx2
 
 from applier.adapters.frameworks.bridge import SessionOf, opener
 from applier.session import Session
-from applier.session.request import WINDOW_EXCEEDED, fields_of_body, stop_reason_of
+from applier.session.refusals import WINDOW_EXCEEDED, stop_reason_of
+from applier.session.request import fields_of_body
 from planner.errors import SettingsError
 
 if TYPE_CHECKING:

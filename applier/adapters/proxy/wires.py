@@ -15,7 +15,8 @@ import zstandard
 
 from applier.adapters.transcripts.openai_chat import from_openai, leading_system, to_openai
 from applier.adapters.transcripts.responses import OUTPUTS, ReadItems, read_items, to_items
-from applier.session.request import WINDOW_EXCEEDED, fields_of_body
+from applier.session.refusals import WINDOW_EXCEEDED
+from applier.session.request import fields_of_body
 from applier.store.records import count_values
 from planner.reading.messages import field_of, json_pieces, to_json
 
