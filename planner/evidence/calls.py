@@ -47,8 +47,7 @@ _ASK = lazy_pattern(r"(?:^|_)ask|question|user_input|exit_?plan", re.I)
 
 
 def _word(verbs: str) -> str:
-    """Return a pattern for one of `verbs` as a word of a name: ``get`` in ``get_order``, ``userGet``; not
-    ``budget``."""
+    """Return a pattern for one of `verbs` as a word of a name: ``get`` in ``userGet``; not in ``budget``."""
     return rf"(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?i:{verbs})(?![a-z])"
 
 

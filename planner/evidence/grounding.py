@@ -347,8 +347,7 @@ def _in_order(pieces: Sequence[str], token: str) -> bool:
 
 
 def _labelled_numbers(text: str) -> Iterator[tuple[str, int, str]]:
-    """Yield each small number after a word of `_LABELLED`: its kind, the number, and both: ``("port", 3, "Port
-    3")``."""
+    """Yield each small number after a word, the kind of word first: ``("port", 3, "Port 3")``."""
     low = text.lower()
     searched = low if len(low) == len(text) else text  # in lower case, İ becomes two characters and shifts the others
     for match in _LABELLED.finditer(searched):
@@ -369,8 +368,7 @@ def _occurs(name: str, text: str, stop: int = maxsize) -> bool:
 
 @lru_cache(maxsize=4_096)
 def _boundaries(name: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return the patterns that must match where `name` begins and where it ends. One pattern for each whole name would
-    take longer to compile than the search."""
+    """Return the patterns that must match where `name` begins and ends: few, as compiling many takes longer."""
     before = after = ""
     if name[0] in _JOINING or _COMPONENT.match(name[0]):
         before = rf"(?<![{WORD}{_JOINING.get(name[0], '')}])"

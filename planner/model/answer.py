@@ -61,8 +61,7 @@ class PlanAnswer(BaseModel):
     @field_validator("brief", "turns", "facts", mode="before")
     @classmethod
     def _lines(cls, value: object) -> list[str]:
-        """Return the lines of `value`, a text or a list of texts, as the model may write either. Other values are left
-        out; a lone surrogate, which no request can contain, becomes ``?``."""
+        """Return the lines of a text or a list of texts; a lone surrogate, which no request can have, becomes ``?``."""
         texts = (item for item in (value if isinstance(value, list) else [value]) if isinstance(item, str))
         return [line for text in texts for line in text.encode("utf-8", "replace").decode().splitlines()]
 

@@ -239,8 +239,7 @@ def for_planning(client: Any) -> Any:
 
 
 def _check_key(client: Any) -> None:
-    """Raise PlannerUnavailable if a key has a character that no HTTP header can contain. Otherwise the HTTP library
-    would raise an error that shows the key."""
+    """Raise PlannerUnavailable for a key that no HTTP header can contain, as httpx's error would show the key."""
     if any(re.search(r"[^\x21-\x7e]", key) for key in keys_of(client)):
         raise PlannerUnavailable(
             "planner model: the API key contains a space, a line break or a letter that no key has: copy it again"

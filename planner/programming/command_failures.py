@@ -271,8 +271,7 @@ def _asks(command: Command) -> bool:
 
 
 def _is_absence(text: str) -> bool:
-    """Return True if a reading program reports that something does not exist, which answers the call: ``ls: a: No such
-    file or directory``."""
+    """Return True if a program reports that something does not exist: ``ls: a: No such file or directory``."""
     program = text.strip().partition(":")[0].rpartition("/")[2]
     looks = program in ("zsh", "(eval)", "gh") or is_looking(Command((program,), "", ()))
     return looks and _ABSENT.search(text) is not None
@@ -361,8 +360,8 @@ def _report(result: _Result, counts: Sequence[Statement]) -> list[Statement]:
 
     For a read or search they are error messages of its programs, for a change one line. For other calls they are a
     reason and a failed test, then further ones, or else lines with words of failure. Lines with exit codes and
-    `counts`, those with the verdict of a failed run, follow. Without a reason, the last words above a
-    verdict are shown, or the first and the last words.
+    `counts`, those with the verdict of a failed run, follow. Without a reason, the last words above a verdict are
+    shown, or the first and the last words.
     """
     if result.kind in ("read", "search") and (complaints := _complaints(result, result.statements)):
         return complaints

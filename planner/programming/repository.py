@@ -93,8 +93,7 @@ def common_root(paths: Iterable[str]) -> str:
 
 
 def _common_root(paths: Mapping[str, int]) -> str:
-    """Return the folder with the largest product of its length and the number of `paths` in it, or its parent if that
-    has many more."""
+    """Return the folder whose length times its number of `paths` is largest, or a parent with many more."""
     uses: Counter[str] = Counter()
     for path, times in paths.items():
         parts = path.split("/", DEEPEST_FOLDER)[:DEEPEST_FOLDER]
@@ -126,8 +125,7 @@ def repository_root(root: str, texts: Iterable[str]) -> str:
 
 
 def _relative_path(beginning: str) -> re.Pattern[str]:
-    """Return a pattern of relative paths with this `beginning`. What precedes is tested last, which is ten times
-    faster."""
+    """Return a pattern of relative paths with this `beginning`; it looks back last, as that is faster."""
     start, of_path = re.escape(beginning), r"[\w.:/~-]"
     before = rf"(?<!{of_path}{start})|(?<=(?<!{of_path})\./{start})"
     return re.compile(rf"{start}(?:{before})[\w.@+-]")
@@ -262,8 +260,7 @@ class _Changes:
 
 
 def _is_reversal(change: FileChange, call: Call, turn_id: str) -> bool:
-    """Return True if `call` replaces an earlier edit's new text by its old one, and forget that edit; else record
-    it."""
+    """Return True, and forget the earlier edit, if `call` undoes one; else record `call` as an edit."""
     old, new = edit_of(call)
     reversed_at = change.edits.pop((new, old), "") if old and new else ""
     if reversed_at:
@@ -300,8 +297,7 @@ def _undoing_command(command: Command) -> str:
 
 
 def _changes_by_commands(call: Call, outcome: Outcome, commands: Sequence[Command]) -> Iterator[PathChange]:
-    """Yield the changes of files by `commands`, and by scripts in here-documents that write something and name one
-    file."""
+    """Yield the changes by `commands`, and by scripts in here-documents that write and name one file."""
     for path, how in shell_changes(commands):
         yield PathChange(path if is_absolute(path) else join(folder_of(call), path), how)
     if outcome.status not in ("passed", "done"):

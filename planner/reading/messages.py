@@ -434,8 +434,7 @@ _FIXED = (OPAQUE, "tool_reference")
 
 
 def _holds_fixed(message: Message) -> bool:
-    """Return True if `message` has content that cannot be translated, or tools that a search returned, which the model
-    could not call without it."""
+    """Return True if `message` has content that cannot be translated, or tools that a search returned."""
     content = blocks(message)
     contents = (block.get("content") for block in content if block["type"].endswith("tool_result"))
     lists = (inner.get("tool_references") if isinstance(inner, dict) else inner for inner in contents)

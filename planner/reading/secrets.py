@@ -534,8 +534,7 @@ def _divided_at_key(parts: list[str], index: int, step: int) -> tuple[str, str, 
 
 @cache
 def _scanner() -> Scanner:
-    """Return the search of the package kingfisher with all of its rules. Making it takes 0.3 seconds, and 3 seconds the
-    first time on a machine, so it is made once."""
+    """Return the search of the package kingfisher, which takes 0.3 seconds to make, and 3 at first use."""
     from kingfisher_sdk import Rules, Scanner
 
     return Scanner(Rules(), base64=False)
