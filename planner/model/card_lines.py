@@ -288,11 +288,8 @@ class _Cards:
         self._without_card = [False, *[True] * len(turns), False]
         """True at the place of each turn without its own card, counted from 1; False before the first and after the
         last, so that every turn has neighbours."""
-        self._texts: set[str] = set()
-        """Texts of all shown lines. The next two attributes have the same texts by the part of a turn (such as
-        ``result``), and the user's texts by turn id."""
-        self._texts_of_part: dict[str, set[str]] = defaultdict(set)
-        self._user_texts: dict[str, set[str]] = defaultdict(set)
+        self._texts: dict[str, set[str]] = defaultdict(set)
+        """Texts of all shown lines under ""; the same by the part of a turn, ``result``; the user's also by turn id."""
 
     def add(self, group: LineGroup) -> bool:
         """Add the lines of `group` to the card of its turn, and the lines in short gaps between shown lines. Return
@@ -327,11 +324,9 @@ class _Cards:
     def _show(self, turn: TurnEvidence, texts: Mapping[int, str]) -> None:
         self.shown.setdefault(turn.turn.id, set()).update(texts)
         for number, text in texts.items():
-            plain, line = _unmarked(text), turn.lines[number - 1]
-            self._texts.add(plain)
-            self._texts_of_part[line.part].add(plain)
-            if line.source == "user":
-                self._user_texts[turn.turn.id].add(plain)
+            line = turn.lines[number - 1]
+            for key in ("", line.part, *([turn.turn.id] if line.source == "user" else [])):
+                self._texts[key].add(_unmarked(text))
 
     def _card_tokens(self, turn: TurnEvidence) -> float:
         """Return the raw tokens that all cards grow by if `turn` gets a card without lines: its header, and one shared
@@ -351,12 +346,12 @@ class _Cards:
         is_short = len(plain) < REPEAT_CHARACTERS
         if line.source == "user":
             is_value = is_short and any(map(str.isdigit, plain))
-            return not is_value and plain in self._user_texts[turn.turn.id]
+            return not is_value and plain in self._texts[turn.turn.id]
         if line.number in turn.obligations:
             return False
         if line.part == "call" and is_in_header(text, self._header(turn)):
             return True
-        return not is_short and plain in (self._texts if line.part == "result" else self._texts_of_part[line.part])
+        return not is_short and plain in self._texts["" if line.part == "result" else line.part]
 
 
 def _between(turn: TurnEvidence, new: Set[int], shown: Set[int]) -> Iterator[int]:

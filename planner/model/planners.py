@@ -104,8 +104,8 @@ class ModelPlanner:
 
 
 def _over_limit(request: PlanRequest, cost: Callable[[], Usage]) -> str:
-    """Return the reason for not asking if the question would read more tokens than the session allows; else "". `cost`
-    is called only if there is a limit."""
+    """Return why a question is not asked that reads more than the session allows; else "". Without a limit, `cost` is
+    not called."""
     left_tokens = request.input_left_tokens
     if math.isinf(left_tokens) or cost().read_tokens <= left_tokens:
         return ""
