@@ -316,9 +316,9 @@ def open_calls(evidence: Evidence) -> Iterator[Pending]:
             elif not outcome.refused:
                 for call_id in mentioned_ids:
                     running.pop(head_of_id.pop(call_id), None)
-        notices = _notices(turn) if head_of_id else ()
-        for call_id in [name for name in head_of_id if any(name in text for text in notices)]:
-            running.pop(head_of_id.pop(call_id), None)
+        if head_of_id and (notices := _notices(turn)):
+            for call_id in [name for name in head_of_id if any(name in text for text in notices)]:
+                running.pop(head_of_id.pop(call_id), None)
     yield from running.values()
 
 
