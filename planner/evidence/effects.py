@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Literal, NamedTuple, get_args
 
 from planner.evidence.calls import Call
@@ -162,10 +162,11 @@ class LaterReport(NamedTuple):
 
 
 def reported_later(evidence: Evidence) -> dict[CallPlace, LaterReport]:
-    """Return for each failed action without a later success the next result that may show what became of it, as an
-    action whose request timed out may have been done. The call has the object of the action among its arguments, and
-    its result has a new line with a figure of the other arguments, such as the amount. It is one of the next
-    `MOST_LATER` calls."""
+    """Return for each failed action without a later success the result that may show what became of it, as an action
+    whose request timed out may have been done. It is a result of the next `MOST_LATER` calls that has a new line, and
+    the object of the action is among the arguments of its call. If a call reports a figure of the action's other
+    arguments, such as the amount, only such calls count; otherwise only calls that do not act. The newest one is
+    returned."""
     calls, acting, succeeded = evidence.ended_calls(), evidence.once(_acting), evidence.once(retried)
     reports: dict[CallPlace, LaterReport] = {}
     shown: set[str] = set()  # lines of the results before the action
@@ -173,25 +174,45 @@ def reported_later(evidence: Evidence) -> dict[CallPlace, LaterReport]:
         place = CallPlace(turn.turn.id, call.number)
         is_action = (place in acting or call.may_act) and place.turn_id not in succeeded
         if is_action and outcome.status == "failed" and not outcome.refused:
-            later = islice(calls, at + 1, at + 1 + MOST_LATER)
-            if report := next(filter(None, (_report_of(call, ended, shown) for ended in later)), None):
+            later = list(islice(calls, at + 1, at + 1 + MOST_LATER))[::-1]  # the newest first
+            looks = [ended for ended in later if CallPlace(ended.turn.turn.id, ended.call.number) not in acting]
+            by_amount = (_report_of(call, ended, shown, _has_amount_of(call)) for ended in later)
+            by_object = (_report_of(call, ended, shown, _has_word) for ended in looks)
+            if report := next(filter(None, chain(by_amount, by_object)), None):
                 reports[place] = report
         shown.update(line.text.strip() for line in turn.lines.of_block(call.result_block))
     return reports
 
 
-def _report_of(action: Call, ended: EndedCall, shown: Container[str]) -> LaterReport | None:
-    """Return the lines of a later call that may show what became of `action`. `shown`: result lines before it."""
+def _report_of(
+    action: Call, ended: EndedCall, shown: Container[str], may_report: Callable[[str], bool]
+) -> LaterReport | None:
+    """Return the lines of a later call that may show what became of `action`: of the new lines that `may_report` it,
+    the first one with a state, such as ``cancelled``, or else the first. `shown`: result lines before the action."""
     turn, call, outcome = ended
     names = {field.value for field in _object_of(action)}
-    if outcome.status == "failed" or not names.issubset(field.value for field in _leaves("", call.input)):
+    is_same = bool(names) and names.issubset(field.value for field in _leaves("", call.input))
+    if outcome.status == "failed" or not is_same:
         return None
+    lines = turn.lines.of_block(call.result_block)
+    new_lines = [line for line in lines if line.text.strip() not in shown and may_report(line.text)]
+    if not new_lines:
+        return None
+    states = [field.value for field in _fields(call.text) if is_state(*field)]
+    best = max(new_lines, key=lambda line: any(f'"{state}"' in line.text for state in states))
+    return LaterReport(turn.turn.id, (turn.lines.of_block(call.block)[0].number, best.number))
+
+
+def _has_amount_of(action: Call) -> Callable[[str], bool]:
+    """Return a function that tells whether a text has a figure of the arguments of `action` besides its object."""
+    names = {field.value for field in _object_of(action)}
     others = (field.value for field in _leaves("", action.input) if field.value not in names)
     amounts = {value for other in others for figure in figures_of(other) for value in values_of(figure)}
-    for line in turn.lines.of_block(call.result_block) if amounts else ():
-        if line.text.strip() not in shown and not amounts.isdisjoint(values_in(plain_text(line.text))):
-            return LaterReport(turn.turn.id, (turn.lines.of_block(call.block)[0].number, line.number))
-    return None
+    return lambda text: bool(amounts) and not amounts.isdisjoint(values_in(plain_text(text)))
+
+
+def _has_word(text: str) -> bool:
+    return any(map(str.isalnum, text))
 
 
 def _acting(evidence: Evidence) -> frozenset[CallPlace]:

@@ -506,3 +506,18 @@ def test_what_runs_is_pending_until_its_client_reports_its_end(name):
 @pytest.mark.parametrize("name", ["a shell of Claude Code", "a command of Codex"])
 def test_what_runs_stays_pending_whatever_else_is_said_of_it(name, since):
     assert "t2" in in_flight(IN_FLIGHT[name][0], STILL[since])
+
+
+@given(st.lists(st.sampled_from(("open", "cancelled", "shipped")), min_size=1, max_size=3), st.booleans())
+def test_the_newest_look_at_its_object_reports_on_an_action_without_other_arguments(states, indented):
+    messages = [{"role": "user", "content": "Cancel it."}, *look(80), {"role": "assistant", "content": "I will."}]
+    messages += called(0, "order_cancel", {"order": "Z-1217"}, "HTTP 502")
+    for number, state in enumerate(states, 1):
+        record = {"order": "Z-1217", "items": [{"sku": f"A{item}"} for item in range(60)], "status": state}
+        result = json.dumps({**record, "look": f"L-{number}"}, indent=1 if indented else None)
+        messages += [*called(number, "order_read", {"order": "Z-1217"}, result), *look(number)]
+    messages += [*called(9, "order_read", {"order": "Y-1"}, "on its way"), *look(90), *look(91)]
+    messages += [{"role": "assistant", "content": "So far."}, {"role": "user", "content": "Is it done?"}]
+    text = said(preview(plan_compaction(messages, "", planner="rules", target_ratio=0.1, now=0.0)).messages)
+    assert f"(see t{3 + 2 * len(states)})" in text
+    assert f'"status": "{states[-1]}"' in text
