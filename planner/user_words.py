@@ -53,9 +53,10 @@ def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
 
     Otherwise lines are chosen in this order while there is room: of the user's last and first message the lines that
     the agent took up, and both ends; lines with binding words in English (never, must); whole messages, those with many
-    names and figures for their size first, as answers, consent and corrections are rather short; whole lines of the
-    other messages, those first that the agent took up or that have many names and figures; both ends of what remains. A
-    line that was typed twice stays once, where it was typed last.
+    names and figures for their size first, as answers, consent and corrections are rather short, and last those that
+    differ from a later one in figures alone; the first lines of the other messages; their whole lines, those first that
+    the agent took up or that have many names and figures; both ends of what remains. A line that was typed twice stays
+    once, where it was typed last, unless it answers two questions.
     """
     turns = analysis.evidence.turns
     room = raw_limit = most_tokens / analysis.counter.scale
@@ -73,10 +74,19 @@ def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
     for turn_id, binding in ({} if fits else _binding(typed)).items():
         if not turns[turn_id].turn.live:
             room = _grow(words, turns[turn_id], binding, room)
-    for turn in sorted(speaking, key=lambda turn: raw_tokens[turn.turn.id] ** 0.3 / (1 + _news(typed[turn.turn.id]))):
-        room = _grow(words, turn, _numbers(typed[turn.turn.id]), room)
+    forms: set[str] = set()
+    ranks: dict[str, tuple[bool, float]] = {}
+    for turn in speaking:
+        form = without_figures("\n".join(line.text for line in typed[turn.turn.id]))
+        rank = raw_tokens[turn.turn.id] ** 0.3 / (1 + _news(typed[turn.turn.id]))
+        ranks[turn.turn.id] = form in forms, rank
+        forms.add(form)
+    for turn in sorted(speaking, key=lambda turn: ranks[turn.turn.id]):
+        room = _grow(words, turn, all_numbers[turn.turn.id], room)
     incomplete = [turn for turn in speaking if words.get(turn.turn.id) != all_numbers[turn.turn.id]]
     whole_lines = [(turn, line.lines) for turn in incomplete for line in statements(typed[turn.turn.id], inf)]
+    for turn, first_line in {turn.turn.id: (turn, line) for turn, line in reversed(whole_lines)}.values():
+        room = _grow(words, turn, _numbers(first_line), room)
     dense = [(*spoken, _density(*spoken, _news(spoken[1]) + _uptake(analysis, *spoken))) for spoken in whole_lines]
     for turn, whole_line, _ in sorted(dense, key=lambda spoken: -spoken[2]):
         room = _grow(words, turn, _numbers(whole_line), room)
@@ -88,12 +98,13 @@ def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
 
 
 def _typed_once(turns: dict[str, TurnEvidence]) -> dict[str, list[Line]]:
-    """Return the lines that the user typed by turn id, the newest turn first, each line once. Long lines are compared
-    whole, as two wishes may begin alike."""
-    seen: set[str] = set()
+    """Return the lines that the user typed by turn id, the newest turn first, each line once; an answer once for each
+    question. Long lines are compared whole, as two wishes may begin alike."""
+    seen: set[tuple[str, str]] = set()
     typed: dict[str, list[Line]] = {}
     for turn_id, turn in reversed(turns.items()):
-        whole = {line.text.strip(): line.lines for line in statements(turn.typed_lines, inf)}
+        question = turn.choice.text if turn.choice else ""
+        whole = {(question, line.text.strip()): line.lines for line in statements(turn.typed_lines, inf)}
         typed[turn_id] = sorted(chain.from_iterable(lines for text, lines in whole.items() if text not in seen))
         seen.update(whole)
     return typed

@@ -1,6 +1,7 @@
 """What the user typed comes first, in any language and whatever it says; what he pasted is material."""
 
 import json
+import re
 
 import pytest
 from hypothesis import example, given, settings
@@ -359,3 +360,47 @@ def test_of_a_long_prompt_the_line_stays_that_the_agent_took_up(at, goal):
     plan = plan_compaction(messages, "", planner="rules", target_tokens=500, now=0.0)
     assert plan.estimated_tokens < plan.history.tokens
     assert line in said(preview(plan).messages)
+
+
+QUESTIONS = ("Darf ich die Adresse weitergeben?", "Shall I refund the 298 EUR?", "要订阅通讯吗？")
+
+
+@given(st.lists(st.sampled_from(("Ja.", "no", "好")), min_size=3, max_size=3))
+def test_equal_answers_to_several_questions_all_stay(answers):
+    messages = [{"role": "user", "content": "Help me with my account."}]
+    for at, (question, answer) in enumerate(zip(QUESTIONS, answers, strict=True)):
+        messages += [{"role": "assistant", "content": question}, {"role": "user", "content": answer}, *work(at)]
+    messages.append({"role": "user", "content": "What did I allow?"})
+    shown = preview(plan_compaction(messages, "", planner="rules", target_ratio=0.1, now=0.0))
+    for answer in answers:
+        whole_lines = re.findall(rf"(?m)(?:>|^){answer}(?:<|$)", said(shown.messages))
+        assert len(whole_lines) == answers.count(answer)
+
+
+@given(st.integers(0, 40), st.integers(0, 40))
+def test_a_message_unlike_all_others_stays_before_many_alike(first, second):
+    wishes = ("I am allergic to nuts", "Ich ziehe meine Einwilligung zurück")
+    thanks = [f"All right, thank you, go on with point {at} of the list" for at in range(40)]
+    thanks[first:first], thanks[second:second] = [wishes[0]], [wishes[1]]
+    messages = [{"role": "user", "content": "Order the food for the party."}]
+    for words in thanks:
+        messages += [{"role": "assistant", "content": "Done."}, {"role": "user", "content": words}]
+    messages += [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "Anything open?"}]
+    text = said(preview(plan_compaction(messages, "", planner="rules", target_tokens=700, now=0.0)).messages)
+    assert [wish for wish in wishes if wish not in text] == []
+
+
+@given(st.sampled_from((0.05, 0.1, 0.2)))
+def test_the_first_line_of_a_message_stays_before_what_was_pasted_below_it(ratio):
+    clauses = [
+        f"clause {at}: the supplier pays {at * 50} EUR for each week of delay, at most {at}000" for at in range(80)
+    ]
+    messages = [
+        {"role": "user", "content": "Refund order W-1."},
+        {"role": "assistant", "content": "The rest of 240.50 goes tomorrow. Shall I do that?"},
+        {"role": "user", "content": "\n".join(["Yes, do it tomorrow. Here is our contract:", *clauses])},
+        *(part for at in range(6) for part in ({"role": "user", "content": f"Question {at}?"}, *work(at))),
+        {"role": "user", "content": "It is tomorrow. Go on."},
+    ]
+    text = said(preview(plan_compaction(messages, "", planner="rules", target_ratio=ratio, now=0.0)).messages)
+    assert "Yes, do it tomorrow." in text
