@@ -207,7 +207,7 @@ def _guarded(request: PlanRequest, proposal: Proposal, selection: Selection, *fi
         findings=(*findings, *selection.findings),
         provenance=provenance.model_copy(update=update),
     )
-    return _explained(check_plan(plan, request.analysis, request.settings.min_savings_tokens), request)
+    return check_plan(plan, request.analysis, request.settings.min_savings_tokens)
 
 
 def _all_fits(analysis: Analysis) -> dict[str, TurnDecision]:
@@ -243,23 +243,6 @@ def _unsure(request: PlanRequest, proposal: Proposal) -> tuple[Finding, ...]:
     problem = f"most results come from tools that the rules know nothing of: {names}"
     cure = "plan with a model, or declare them by tool_uses= or $COMPACTOR_TOOL_USES"
     return (Finding(code="rules_unsure", problem=problem, repair=cure),)
-
-
-def _explained(plan: CompactionPlan, request: PlanRequest) -> CompactionPlan:
-    """Return `plan`. If it exceeds the target, it has a remark that explains what takes the space."""
-    if plan.estimated_tokens <= request.target_tokens:
-        return plan
-    turns = request.evidence.turns.values()
-    live = sum(turn.tokens for turn in turns if turn.turn.live)
-    kept = sum(bool(turn.decisive_lines or turn.typed_lines) for turn in turns)
-    brief = request.counter.text(plan.brief)
-    problem = (
-        f"the view takes {plan.estimated_tokens} tokens, {request.target_tokens} were asked for: {live} are in the "
-        f"live tail, {kept} turns have failures or words of the user that must stay, and the brief takes {brief}, for "
-        "which there is always room"
-    )
-    finding = Finding(code="target_unreachable", problem=problem)
-    return plan.model_copy(update={"findings": (*plan.findings, finding)})
 
 
 def _target(

@@ -31,6 +31,10 @@ from planner.thinking import leading_turn
 
 NAMED_TURNS = 5
 """Largest number of turns that a finding names."""
+OF_THE_VIEW = frozenset({"effects_cut", "target_unreachable", "user_words_cut"})
+"""Kinds of findings on the compacted messages as they are now. Each check replaces the earlier ones."""
+ALL_KEPT = frozenset({"saves_too_little", "would_grow"})
+"""Kinds of findings on why nothing is changed. They are out of date once something is."""
 
 
 def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0) -> CompactionPlan:
@@ -79,13 +83,16 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
             problem = f"the view would be no smaller by {least_savings} tokens"
             too_little = Finding(code="saves_too_little", problem=problem, repair="all kept")
         findings.append(too_little)
-    earlier_findings = set(plan.findings)
+    findings += _target_findings(pinned_parts, decisions, brief, layout.tokens, plan.target_tokens)
+    outdated = OF_THE_VIEW.union(ALL_KEPT if layout.first_changed is not None else ())
+    outdated |= {"effects_missing"}.intersection(finding.code for finding in findings)
+    earlier_findings = [finding for finding in plan.findings if finding.code not in outdated or finding in findings]
     update = {
         "turns": tuple(_counted(analysis, layout, decisions)),
         "brief": brief,
         "extracted_facts": facts,
         "estimated_tokens": layout.tokens,
-        "findings": (*plan.findings, *(finding for finding in findings if finding not in earlier_findings)),
+        "findings": (*earlier_findings, *(finding for finding in findings if finding not in earlier_findings)),
     }
     return plan.model_copy(update=update).bind(analysis, layout)
 
@@ -94,9 +101,36 @@ def _words_findings(pins: Pinned, decisions: Mapping[str, TurnDecision]) -> Iter
     """Yield a remark that names the turns where `decisions` do not keep all words that the user typed, if any."""
     lost = [*_turns_without_words(pins, decisions)][::-1]
     if lost:
-        named = ", ".join(lost[:NAMED_TURNS]) + (f" and {len(lost) - NAMED_TURNS} more" * (len(lost) > NAMED_TURNS))
-        problem = f"no room for all words that the user typed in {named}"
+        problem = f"no room for all words that the user typed in {_named(lost)}"
         yield Finding(code="user_words_cut", problem=problem, repair="stored, each under its turn")
+
+
+def _named(turn_ids: Sequence[str]) -> str:
+    """Return the first `NAMED_TURNS` of `turn_ids`, and the number of the others: ``t1, t2, t3, t4, t5 and 2 more``."""
+    more = f" and {len(turn_ids) - NAMED_TURNS} more" if len(turn_ids) > NAMED_TURNS else ""
+    return ", ".join(turn_ids[:NAMED_TURNS]) + more
+
+
+def _target_findings(
+    pins: Pinned, decisions: Mapping[str, TurnDecision], brief: str, tokens: int, target_tokens: int
+) -> Iterator[Finding]:
+    """Yield a remark that explains what takes the space if the compacted messages, which have `tokens`, exceed the
+    target: what must stay, the page of memory, and the turns that `decisions` keep whole although they need not."""
+    if tokens <= target_tokens:
+        return
+    turns = pins.analysis.evidence.turns
+    live = sum(turn.tokens for turn in turns.values() if turn.turn.live)
+    kept = sum(bool(turn.decisive_lines or turn.typed_lines) for turn in turns.values())
+    problem = (
+        f"the view takes {tokens} tokens, {target_tokens} were asked for: {live} are in the live tail, {kept} turns "
+        "have failures or words of the user that must stay, and the brief takes "
+        f"{pins.analysis.counter.text(brief)}, for which there is always room"
+    )
+    whole = [turn_id for turn_id, decision in decisions.items() if decision.strategy == "keep"]
+    if chosen := [turn_id for turn_id in whole if turn_id not in pins.whole]:
+        takes = sum(turns[turn_id].tokens for turn_id in chosen)
+        problem += f"; {takes} are in turns that the plan keeps whole: {_named(chosen)}"
+    yield Finding(code="target_unreachable", problem=problem)
 
 
 def _turns_without_words(pins: Pinned, decisions: Mapping[str, TurnDecision]) -> Iterator[str]:

@@ -27,6 +27,8 @@ MOST_TOKENS = 10**12
 """Largest count of tokens or messages in a plan. A larger one in a file is refused, as computing with it could fail."""
 CACHED_SHARE = 0.1
 """Weight of a token that is read from a provider's cache, as a share of an uncached one: the highest price."""
+_CHECKED = ("turns", "brief", "extracted_facts", "target_tokens", "target_model", "window_tokens", "restore_tool")
+"""Names of the fields of a plan on which the compacted messages and the findings about them depend."""
 _SURROGATE = lazy_pattern("[\ud800-\udfff]")
 """Half of a character (a lone surrogate), which UTF-8 cannot express."""
 
@@ -192,10 +194,9 @@ class Bound:
     """All that was read from the conversation."""
     layout: Layout
     """Compacted messages."""
-    turns: tuple[TurnDecision, ...]
-    """Decisions from which `layout` was made; it is out of date if the plan has others now."""
-    brief: str
-    """Brief (page of memory) with which `layout` was made."""
+    checked: Mapping[str, Any]
+    """Fields of the plan from which `layout` and the findings were made, by name; out of date if the plan has others
+    now."""
 
 
 class CompactionPlan(BaseModel):
@@ -253,7 +254,7 @@ class CompactionPlan(BaseModel):
     def bound(self) -> Bound | None:
         """Values that were computed while the plan was made; None if they are not in memory, or out of date."""
         bound = self._bound
-        return bound if bound is not None and (bound.turns, bound.brief) == (self.turns, self.brief) else None
+        return bound if bound is not None and bound.checked == self._checked_fields() else None
 
     @property
     def bound_analysis(self) -> Analysis | None:
@@ -267,8 +268,12 @@ class CompactionPlan(BaseModel):
 
     def bind(self, analysis: Analysis, layout: Layout) -> CompactionPlan:
         """Store `analysis` and `layout` in this plan, so that ``apply(plan)`` computes neither again. Return it."""
-        self._bound = Bound(analysis, layout, self.turns, self.brief)
+        self._bound = Bound(analysis, layout, self._checked_fields())
         return self
+
+    def _checked_fields(self) -> dict[str, Any]:
+        """Return the fields by name on which the compacted messages and the findings about them depend."""
+        return {name: getattr(self, name) for name in _CHECKED}
 
     def unbound(self) -> CompactionPlan:
         """Return a copy of this plan without its analysis and layout, which may be large."""

@@ -103,7 +103,7 @@ def test_a_bound_plan_holds_what_was_read_and_writes_none_of_it():
 
 def test_a_changed_plan_is_no_longer_bound_to_its_layout():
     bound = check_plan(plan(), analyze(make_session(3)))
-    for change in ({"turns": bound.turns[:1]}, {"brief": "STATE\n- done (t1)"}):
+    for change in ({"turns": bound.turns[:1]}, {"brief": "STATE\n- done (t1)"}, {"target_tokens": 5}):
         edited = bound.model_copy(update=change)
         assert edited.bound is None
         assert edited.bound_analysis is bound.bound_analysis

@@ -13,6 +13,7 @@ from planner.analysis import analyze
 from planner.brief import covered_failures
 from planner.pinned import PREVIEW_LINES
 from planner.placeholders import history_key
+from planner.plan import Finding
 from planner.reading.messages import blocks
 from tests.strategies import histories, image, text
 from tests.viewed import plan_of, refused, said
@@ -230,7 +231,7 @@ def test_a_live_result_that_fills_half_of_the_window_shows_its_ends_and_how_to_g
     assert 'lines left out here; ask_back("t9") returns all]' in said(asked.messages)
     roomy = shown(wish, waiting)
     assert roomy.messages[-1] is waiting[-1]
-    assert [finding.code for finding in roomy.plan.findings] == ["live_tail"]
+    assert [finding.code for finding in roomy.plan.findings] == ["live_tail", "target_unreachable"]
 
 
 def test_a_file_handed_to_a_tool_leaves_a_mark():
@@ -314,6 +315,46 @@ def test_a_persons_edit_is_guarded_again():
     assert again.estimated_tokens > plan.estimated_tokens
     assert again.decisions["t2"].tokens_after == again.decisions["t2"].tokens_before
     assert any(message is SESSION[1] for message in preview(again).messages)
+
+
+def codes(plan):
+    return [finding.code for finding in plan.findings]
+
+
+def test_an_edited_plan_loses_the_findings_that_are_no_longer_true():
+    sent = [call(number, "send_mail", f"sent {number}", to=f"a{number}@b.org") for number in range(1, 25)]
+    sent += [call(25, "Bash", LISTING * 3, command="cat rows")]
+    session = [*SESSION[:1], *(message for turn in sent for message in turn), *SESSION[-2:]]
+    plan = plan_compaction(session, "Send mails", planner="rules", target_tokens=450)
+    assert codes(plan).count("effects_cut") == 1
+    roomy = preview(plan.model_copy(update={"target_tokens": 5_000})).plan
+    assert codes(roomy).count("effects_missing") == 1
+    assert "effects_cut" not in codes(roomy)
+    narrow = preview(roomy.model_copy(update={"brief": "", "target_tokens": 450})).plan
+    assert codes(narrow).count("effects_cut") == 1
+    assert check_plan(narrow, analyze(session)).findings == narrow.findings
+
+
+def test_an_edited_plan_above_its_target_names_the_turns_that_it_keeps():
+    plan = plan_compaction(SESSION, "Fix it", planner="rules", target_tokens=700)
+    kept = tuple(decision.model_copy(update={"strategy": "keep"}) for decision in plan.turns)
+    whole = preview(plan.model_copy(update={"turns": kept})).plan
+    (problem,) = [finding.problem for finding in whole.findings if finding.code == "target_unreachable"]
+    assert f"the view takes {whole.estimated_tokens} tokens, 700 were asked for" in problem
+    assert "in turns that the plan keeps whole: t1, t2, t3, t4, t5 and" in problem
+    assert "target_unreachable" not in codes(preview(whole.model_copy(update={"target_tokens": 9_000})).plan)
+
+
+def test_a_plan_with_nothing_worth_changing_says_so_until_something_is_changed():
+    tiny = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}, SESSION[-1]]
+    plan = shown({"t1": "reference", "t2": "drop", "t3": "keep"}, tiny).plan
+    assert "would_grow" in codes(check_plan(plan, analyze(tiny)))
+    long = [SESSION[0], {"role": "assistant", "content": "I read it. " * 400}, SESSION[-1]]
+    plan = shown({"t1": "keep", "t2": "keep", "t3": "keep"}, long).plan
+    noted = plan.model_copy(update={"findings": (Finding(code="would_grow", problem="the view would be no smaller"),)})
+    dropped = tuple(d.model_copy(update={"strategy": "drop"}) if d.turn_id == "t2" else d for d in plan.turns)
+    assert "would_grow" in codes(preview(noted).plan)
+    assert "would_grow" not in codes(preview(noted.model_copy(update={"turns": dropped})).plan)
 
 
 def test_a_cache_mark_inside_a_result_of_the_live_tail_stays_on_it():
