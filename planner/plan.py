@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -289,9 +289,11 @@ class CompactionPlan(BaseModel):
         """
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         try:
-            type(self).model_validate(self.model_dump(warnings=False) if self.bound is None else fields)
+            sound = type(self).model_validate(self.model_dump(warnings=False) if self.bound is None else fields)
         except ValidationError as error:
             raise _rejected("plan", error) from None
+        if findings := [*_untyped_parts(fields, sound)]:
+            raise PlanRejected(_problem(findings), findings)
 
     @property
     def decisions(self) -> dict[str, TurnDecision]:
@@ -331,8 +333,25 @@ class CompactionPlan(BaseModel):
 def _rejected(place: str, error: ValidationError) -> PlanRejected:
     """Return the error for a plan in which pydantic found an `error`, with a remark on each wrong field."""
     findings = [_finding(place, item) for item in error.errors(include_url=False)]
-    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-    return PlanRejected(findings[0].problem + more, findings)
+    return PlanRejected(_problem(findings), findings)
+
+
+def _problem(findings: Sequence[Finding]) -> str:
+    """Return the problem of the first of `findings`, with the number of the others."""
+    return findings[0].problem + (f" (and {len(findings) - 1} more)" if len(findings) > 1 else "")
+
+
+def _untyped_parts(fields: Mapping[str, Any], sound: CompactionPlan) -> Iterator[Finding]:
+    """Yield a remark on each part of a plan in `fields` that is no object of its class, such as a decision as a dict.
+    `sound`: the plan as pydantic converts `fields`."""
+    for name, value in fields.items():
+        parts = getattr(sound, name)
+        pairs = zip(value, parts, strict=False) if isinstance(parts, tuple) else [(value, parts)]
+        for index, (item, part) in enumerate(pairs):
+            if isinstance(part, PlanPart) and not isinstance(item, PlanPart):
+                where = f"{name}.{index}" if isinstance(parts, tuple) else name
+                problem = f"plan: {where}: expected a {type(part).__name__}, found {type(item).__name__}"
+                yield Finding(code="invalid_plan", problem=problem)
 
 
 def _finding(place: str, item: Any) -> Finding:

@@ -110,6 +110,15 @@ def test_a_changed_plan_is_no_longer_bound_to_its_layout():
         assert edited != bound
 
 
+@pytest.mark.parametrize("field", ["turns", "history", "provenance"])
+def test_a_part_of_a_changed_plan_that_is_a_dict_is_refused_by_name(field):
+    bound = check_plan(plan(), analyze(make_session(3)))
+    edited = bound.model_copy(update={field: bound.model_dump()[field]})
+    with pytest.raises(PlanRejected, match=rf"plan: {field}[.0]*: expected a \w+, found dict"):
+        edited.check_fields()
+    bound.check_fields()
+
+
 def test_usage_adds_up():
     both = Usage(input_tokens=10, requests=1) + Usage(input_tokens=5, output_tokens=2, requests=1)
     assert both == Usage(input_tokens=15, output_tokens=2, requests=2)
