@@ -81,7 +81,8 @@ class Effect:
         times = "" if count == 1 else f"{count}× " if count <= COUNTABLE else f"over {COUNTABLE}× "
         action = _cut(self.action, round(share * ACTION_CHARACTERS))
         receipt = _cut(self.receipt, round(share * RECEIPT_CHARACTERS))
-        return f"{times}{action} → {receipt}" if receipt else f"{times}{action}"
+        text = f"{times}{action} → {receipt}" if receipt else f"{times}{action}"
+        return text.rstrip(": ")  # on a page, a line that ends in a colon is no statement
 
 
 def _cut(text: str, most: int) -> str:
@@ -261,21 +262,22 @@ def _arguments(arguments: Mapping[str, object]) -> Iterator[_JsonField]:
 def _receipt(call: Call, fields: Sequence[_JsonField], shown: set[_JsonField]) -> str:
     """Return the new part of a call's result on one line: of JSON its `fields` that are neither in earlier results
     (`shown`) nor arguments, or are true, states such as ``booked``, or declared to be kept, which come first; if no
-    field is new, the first one; of other results the whole."""
+    field is new, the first one with a value; of other results the whole."""
     if not fields:
         return " ".join(call.text.split())
     inputs = {argument.value for argument in _arguments(call.input)}
     kept_keys = call.use.keep_fields if call.use is not None else ()
+    filled = [field for field in fields if field.value]
     new_fields = [
         field
-        for field in fields
+        for field in filled
         if field.key in kept_keys
         or field.value == "true"
         or is_state(*field)
         or not (field in shown or field.value in inputs)
     ]
     new_fields.sort(key=lambda field: field.key not in kept_keys)
-    return " ".join(_listed(new_fields or fields[:1]).split())
+    return " ".join(_listed(new_fields or filled[:1]).split())
 
 
 def _fields(text: str) -> list[_JsonField]:
@@ -310,10 +312,12 @@ def _plain(value: object) -> str:
 
 
 def _listed(fields: Iterable[_JsonField]) -> str:
-    """Return JSON values on one line: ``NORDL26, nights: 2, 3``. The key is left out if the value has letters, so that
-    it is clear by itself, or if the value before has the same key."""
+    """Return JSON values on one line, without empty ones: ``NORDL26, nights: 2, 3``. The key is left out if the value
+    has letters, so that it is clear by itself, or if the value before has the same key."""
     listed, key_before = [], ""
     for key, value in fields:
+        if not value:
+            continue
         is_clear = key == key_before or (value not in ("true", "false", "null") and any(map(str.isalpha, value)))
         listed.append(value if is_clear or not key else f"{key}: {value}")
         key_before = key

@@ -11,7 +11,7 @@ from applier import preview
 from applier.plan_review import reviewed
 from planner import plan_compaction
 from planner.analysis import analyze
-from planner.brief import brief_text, check_brief
+from planner.brief import brief_text, check_brief, read_brief
 from planner.evidence.effects import effects, open_calls, retried
 from planner.plan import CompactionPlan, Provenance
 from planner.proposal import Proposal, TurnProposal
@@ -229,6 +229,24 @@ def test_the_guards_leave_the_record_of_effects_as_it_is(arguments, receipt):
     evidence = analyze(messages).evidence
     page = brief_text(effects_records(evidence)[0])
     assert [finding.code for finding in check_brief(page, evidence)[1] if finding.code == "invented_in_brief"] == []
+
+
+@given(FIELDS, st.dictionaries(st.sampled_from(["status", "hint", "note"]), st.sampled_from(["", "a:", "b c"])))
+def test_each_effect_is_a_statement_that_the_page_keeps(arguments, receipt):
+    messages = [{"role": "user", "content": "Go on."}]
+    messages += called(1, "create_order", arguments, json.dumps({"id": "R-9", **receipt}))
+    uses = {"create_order": ToolUse(effect="acts")}
+    evidence = analyze([*messages, {"role": "assistant", "content": "Done."}], uses=uses).evidence
+    for record in effects_records(evidence):
+        assert len(record) == len(read_brief(brief_text(record))) == 1
+
+
+def test_empty_fields_are_in_no_effect():
+    messages = [{"role": "user", "content": "Pay it back."}]
+    for number, result in enumerate(({"status": "ok", "error": ""}, {"ok": True, "note": ""}, {"error": ""})):
+        messages += called(number, "refund", {"order": f"B-{number}", "note": ""}, json.dumps(result))
+    found = effects(analyze([*messages, {"role": "assistant", "content": "Done."}]).evidence)
+    assert [effect.text() for effect in found] == ["refund B-0 → ok", "refund B-1 → ok: true", "refund B-2"]
 
 
 NEWS = {f"part {number}": f"value {number} of a customer" for number in range(30)}
