@@ -19,8 +19,6 @@ HEAD_CHARACTERS = 80
 
 _STATUS_KEYS = frozenset({"status", "statuscode", "httpstatus", "code"})
 """Names of fields with a status of HTTP as a number."""
-_ERROR_STATES = frozenset({"error", "fail"})
-"""Words in a field about how the call ended by which any call reports its own failure."""
 
 
 class _Language(NamedTuple):
@@ -88,7 +86,7 @@ def _words(lists: Iterable[str]) -> frozenset[str]:
 
 _ERROR_KEYS = frozenset({"error", "errors", "errormessage", "exception", "failure"})
 _ERROR_KEY = lazy_pattern("|".join(language.error for language in _LANGUAGES[1:]), re.I)
-"""Name of a field with an error in other languages than English: ``fehler``, ``错误``."""
+"""Word for an error in other languages than English, as the name or value of a field: ``fehler``, ``错误``."""
 _STATE_KEYS = _STATUS_KEYS | _words(language.state for language in _LANGUAGES)
 _SUCCESS_KEYS = _words(language.success for language in _LANGUAGES)
 _FAILED_STATES = _words(language.failed for language in _LANGUAGES)
@@ -161,8 +159,7 @@ def error_field(result: Mapping[str, Any], asked: str, *, may_act: bool, depth: 
         name = _plain(key)
         is_http = name in _STATUS_KEYS and isinstance(value, int) and 400 <= value <= 599
         is_no_success = (name in _SUCCESS_KEYS and value is False) or (name == "iserror" and value is True)
-        names_error = name in _ERROR_KEYS or (_ERROR_KEY.fullmatch(key) is not None and not _NO_ERROR.match(key))
-        if is_http or is_no_success or (names_error and _is_error(value)):
+        if is_http or is_no_success or (_names_error(key) and _is_error(value)):
             return ErrorField(key, is_sure=True)
         if name in _STATE_KEYS and isinstance(value, str) and _is_failed_state(name, value, asked, may_act=may_act):
             doubtful = doubtful or ErrorField(key, is_sure=False)
@@ -175,8 +172,14 @@ def error_field(result: Mapping[str, Any], asked: str, *, may_act: bool, depth: 
 def _is_failed_state(name: str, value: str, asked: str, *, may_act: bool) -> bool:
     word = _plain(value)
     is_asked = word.removesuffix("ed") in _plain(asked).replace("y", "i")  # ``deny``, ``denied``
-    is_failed = (word in _ERROR_STATES and (may_act or name == "status")) or (word in _FAILED_STATES and may_act)
+    is_error = word == "fail" or _names_error(value)  # no key, as a list under ``fail`` may be of tests
+    is_failed = may_act if word in _FAILED_STATES else is_error and (may_act or name == "status")
     return is_failed and not is_asked
+
+
+def _names_error(text: str) -> bool:
+    """Return True if `text`, the name of a field or a status, is a word for an error in any language."""
+    return _plain(text) in _ERROR_KEYS or (_ERROR_KEY.fullmatch(text) is not None and not _NO_ERROR.match(text))
 
 
 def _is_error(value: object) -> bool:

@@ -535,6 +535,16 @@ def test_an_action_with_a_status_of_failure_may_have_failed(name, record, ended)
     assert flagged.has_failed
 
 
+ERROR_WORDS = ["error", "Fehler", "Buchungsfehler", "erreur", "erro", "ошибка", "hata", "خطأ", "错误", "エラー", "오류"]
+
+
+@pytest.mark.parametrize("word", [*ERROR_WORDS, "exception", "status of B-7", "kein_fehler"])
+def test_a_word_for_an_error_is_read_alike_as_a_field_and_as_a_status(word):
+    results = {word: "no such account"}, {"status": word, "code": "KX-7"}
+    ends = {outcome_of("refund", json.dumps(result), id=7)[0] for result in results}
+    assert ends == {"failed" if word in (*ERROR_WORDS, "exception") else "done"}
+
+
 PAGE = "\n".join(f"Paragraph {at} about mistakes." for at in range(9))
 REPORTS = [
     '{"status": "declined", "code": "05"}',
