@@ -22,6 +22,7 @@ from types import MappingProxyType
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.calls import Call
 from planner.evidence.effects import CallPlace, reported_later, worked_later
+from planner.evidence.grounding import beginning
 from planner.evidence.hosts import without_boilerplate
 from planner.evidence.turns import call_head, shortened
 from planner.evidence.words import without_root
@@ -248,8 +249,7 @@ class _Entry:
             yield self.call_line_with_outcome(call)
         if not self.turn.calls:
             words = next((line.text.strip() for line in self.turn.lines if line.text.strip()), "")
-            shortened_words = words if len(words) <= WORDS_CHARACTERS else f"{words[:WORDS_CHARACTERS]}…"
-            yield self.shown(f"{self.turn.turn.kind}: {shortened_words}")
+            yield self.shown(f"{self.turn.turn.kind}: {beginning(words, WORDS_CHARACTERS)}")
 
     def call_line_with_outcome(self, call: Call, argument_line: Line | None = None, result: Sequence[Line] = ()) -> str:
         """Return one line for a call: ``> name arguments → outcome``, with ``✗`` in front if it failed, and with
@@ -283,7 +283,7 @@ class _Entry:
             return outcome
         result_texts = (" ".join(line.text.split()) for line in result)
         is_below = any(len(text) > OUTCOME_CHARACTERS and outcome.startswith(text) for text in result_texts)
-        return "" if is_below else outcome[:OUTCOME_CHARACTERS] + "…"
+        return "" if is_below else beginning(outcome, OUTCOME_CHARACTERS)
 
     def body(self) -> Iterator[str]:
         """Yield the parts of the text in place of a summarized turn, with the lines that the decision chooses. In

@@ -57,6 +57,8 @@ _SOURCE_TOKEN = lazy_pattern(rf"[{WORD}{_MARKS}]{{1,{TOKEN_CHARACTERS}}}")
 """Token of the source, a run of name characters: ``src/a.py:3``."""
 _COMPONENT = lazy_pattern(rf"[{WORD}]+")
 """Component of a token, one word: ``src`` in ``src/a.py``."""
+_LETTER_OR_DIGIT = lazy_pattern(r"[^\W_]")
+"""Letter or digit in any script."""
 _IN_NAME = rf"[{WORD}./\\:@#-]"
 _GROUP = rf"(?<=\d)(?<!{_IN_NAME}\d)|(?<=\d\d)(?<!{_IN_NAME}\d\d)|(?<=\d\d\d)(?<!{_IN_NAME}\d\d\d)"
 """Place after the one to three digits that begin a number: after the ``1`` in ``$1 290``; not after ``SUP-221``."""
@@ -384,6 +386,21 @@ def _boundaries(name: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
 _JOINING = dict.fromkeys("/\\~", r"/\\~.-") | {".": "~.-", "-": "~.-"}
 """Characters, except letters and digits, that make a name a part of a longer one if they precede it, by the first
 character of the name: ``/a`` is a part of ``./a``."""
+
+
+def beginning(text: str, most: int) -> str:
+    """Return the first `most` characters of `text`, with ``…`` if it is longer. A name that would be cut is left
+    out: ``"mail": "…``, not ``"mail": "ann@exam…``. If it is the first word, it stays whole, up to twice that size."""
+    if len(text) <= most:
+        return text
+    cut = next((match for match in _TOKEN.finditer(text, 0, 2 * most + 1) if match.end() > most), None)
+    end = most
+    if cut is not None and cut.start() < most and _COMPONENT.search(cut[0]):
+        if _LETTER_OR_DIGIT.search(text, 0, cut.start()):
+            end = cut.start()
+        elif cut.end() <= 2 * most:
+            end = cut.end()
+    return text[:end].rstrip() + ("…" if end < len(text) else "")
 
 
 _NOTHING = NameIndex(())

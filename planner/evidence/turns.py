@@ -36,7 +36,7 @@ from planner.evidence.calls import (
     read_call,
     read_outcome,
 )
-from planner.evidence.grounding import NameIndex
+from planner.evidence.grounding import NameIndex, beginning
 from planner.evidence.hosts import (
     Choice,
     answered_offer,
@@ -98,9 +98,13 @@ class EndedCall(NamedTuple):
 
 
 def shortened(text: str, most: int = LINE_CHARACTERS) -> str:
-    """Return `text` on one line. If it has more than `most` characters, it is cut after a whole word, with ``…``."""
+    """Return `text` on one line. If it has more than `most` characters, it is cut after a whole word, with ``…``; a
+    text without blanks is cut before a name, if one precedes it."""
     text = " ".join(text.split())
-    return text if len(text) <= most else (text[:most].rpartition(" ")[0] or text[: most - 1]) + "…"
+    if len(text) <= most:
+        return text
+    words = text[:most].rpartition(" ")[0] or beginning(text, most - 1).removesuffix("…")
+    return f"{words[: most - 1]}…"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.evidence.grounding import NameIndex, invented
+from planner.evidence.grounding import NameIndex, beginning, invented
 from tests.evidence.statements import STATEMENTS
 
 SOURCE = """
@@ -239,3 +239,20 @@ def test_a_name_with_many_gaps_is_looked_for_in_linear_time():
     text = "aaaa_" * 200 + "b"
     assert invented("see " + "aaaa_*" * 150 + "cccc", NameIndex([text])) != []
     assert invented("see " + "aaaa_*" * 150 + "b", NameIndex([text])) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "cut"),
+    [
+        ('{"name": "Ann", "mail": "ann.li@example.org"}', 35, '{"name": "Ann", "mail": "…'),
+        ('"ann.li@example.org", "bob@example.org"', 12, '"ann.li@example.org…'),
+        ("ann.li@example.org", 12, "ann.li@example.org"),
+        ("Sent to ann.li@example.org", 12, "Sent to…"),
+        ("x" * 90, 12, "x" * 12 + "…"),
+        ("日活" * 9, 6, "日活日活日活…"),
+        ("-" * 90, 6, "------…"),
+        ("", 6, ""),
+    ],
+)
+def test_a_text_is_cut_before_a_name_and_not_inside(text, most, cut):
+    assert beginning(text, most) == cut
