@@ -96,6 +96,8 @@ _JSON_KEY = lazy_pattern(r'"[^"\n]{1,60}"\s{0,4}:')
 """Key in JSON: ``"status":``."""
 _EARLIER_ONES = lazy_pattern(r"earlier ones(?: since t\d{1,7})?(?:: .*+)?")
 """Statement in place of effects for which there is no room: ``earlier ones since t8: 3× send_mail``."""
+_COUNTS = lazy_pattern(r"\b\d+× ")
+"""Numbers of effects in that statement, which no turn contains."""
 _TIMES = lazy_pattern(r"^(?:over )?\d+× ")
 """Number of equal effects before the action: ``2×`` in ``2× transfer Ada, 50``."""
 _HEADING_MARKS = lazy_pattern(r"^[#*\s]++|(?<![#*:\s])[#*:\s]++$")
@@ -272,8 +274,10 @@ def _grounded(statement: PageStatement, evidence: Evidence) -> tuple[PageStateme
     problem, which is empty if there is none. Turns that do not exist are removed. For a name that is in none of the
     cited turns, the newest turn with it is added. If a name is in no turn at all, the statement is None."""
     cited = tuple(turn_id for turn_id in statement.turns if turn_id in evidence.turns)
-    missing = _missing(statement.text, cited, evidence)
-    in_no_turn = frozenset(invented(statement.text, evidence.names)) if missing else frozenset()
+    is_rest = statement.heading == "EFFECTS" and _EARLIER_ONES.fullmatch(statement.text)
+    text = _COUNTS.sub("", statement.text) if is_rest else statement.text
+    missing = _missing(text, cited, evidence)
+    in_no_turn = frozenset(invented(text, evidence.names)) if missing else frozenset()
     added: list[str] = []
     for name in missing:
         holder = next((turn_id for turn_id, turn in reversed(evidence.turns.items()) if turn.names.holds(name)), "")

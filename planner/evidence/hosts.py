@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 from unicodedata import category
 
+from planner.evidence.words import figures_of
 from planner.reading.lazy import lazy_pattern
 from planner.reading.lines import (
     BlockText,
@@ -574,9 +575,9 @@ class Choice:
 
 
 def answered_offer(reply: str, statements: Sequence[Statement], turn_id: str = "") -> Choice | None:
-    """Return the option that the user's `reply` chooses, or the agent's last question if it chooses none. `statements`:
-    lines that the agent wrote before the reply, in the turn `turn_id`. The result is None if the reply is long or a
-    question itself, or if there is neither a chosen option nor a question."""
+    """Return the option that the user's `reply` chooses; if it chooses none, the agent's last question, or without one
+    its last statement with a figure. `statements`: lines that the agent wrote before the reply, in the turn `turn_id`.
+    The result is None if the reply is long or a question itself, or if there is nothing of these."""
     reply = reply.strip()
     if not reply or text_width(reply) > SHORT_REPLY or is_question(reply):
         return None
@@ -590,5 +591,6 @@ def answered_offer(reply: str, statements: Sequence[Statement], turn_id: str = "
             if key in keys:
                 options.append(statement)
     questions = [statement for statement in statements if is_question(statement.text)]
-    chosen = options[0] if len(options) == 1 else next(reversed(questions), None)
+    offers = questions or [statement for statement in statements if figures_of(statement.text)]
+    chosen = options[0] if len(options) == 1 else next(reversed(offers), None)
     return Choice(turn_id, chosen.text.strip()[:OFFER_CHARACTERS], chosen.numbers) if chosen else None

@@ -539,3 +539,14 @@ def test_the_newest_look_at_its_object_reports_on_an_action_without_other_argume
     text = said(preview(plan_compaction(messages, "", planner="rules", target_ratio=0.1, now=0.0)).messages)
     assert f"(see t{3 + 2 * len(states)})" in text
     assert f'"status": "{states[-1]}"' in text
+
+
+def test_the_number_of_many_earlier_actions_stays():
+    messages = [{"role": "user", "content": "Remind everybody."}]
+    for number in range(60):
+        messages += act(number, "send_reminder", number, failed=False)
+    messages.append({"role": "user", "content": "Is that all?"})
+    plan = plan_compaction(messages, "", planner="rules", target_tokens=700, now=0.0)
+    assert "invented_in_brief" not in {finding.code for finding in plan.findings}
+    listed = plan.brief.count("→") + 1  # the last one is unanswered and so stays whole
+    assert f"earlier ones since t2: {60 - listed}× send_reminder" in plan.brief

@@ -404,3 +404,17 @@ def test_the_first_line_of_a_message_stays_before_what_was_pasted_below_it(ratio
     ]
     text = said(preview(plan_compaction(messages, "", planner="rules", target_ratio=ratio, now=0.0)).messages)
     assert "Yes, do it tomorrow." in text
+
+
+@given(st.sampled_from(("Einverstanden.", "So we do it, thanks.", "好的，就这样。")))
+def test_a_consent_stays_with_the_offer_that_it_accepts(consent):
+    offer = "My offer: 1,480.00 EUR in all, valid until 31 December."
+    messages = [
+        {"role": "user", "content": "What does the move cost?"},
+        {"role": "assistant", "content": f"{offer}\nWe do not take the fridge."},
+        {"role": "user", "content": consent},
+        *(part for at in range(4) for part in ({"role": "user", "content": f"Question {at}?"}, *work(at))),
+        {"role": "user", "content": "What did we agree on?"},
+    ]
+    text = said(preview(plan_compaction(messages, "", planner="rules", target_ratio=0.05, now=0.0)).messages)
+    assert [words for words in (consent, "1,480.00 EUR") if words not in text] == []
