@@ -421,7 +421,8 @@ def _failure_in(call: Call, text: str, lines: Sequence[Statement]) -> Outcome | 
         return failed_outcome(words, words[:1], code, refused=is_refusal(filled[0].text))
     error = error_field_of(call, text)
     begins_as_error = _begins_as_error(call, text, filled) and not _still_runs(lines)
-    is_sure = bool(code) or begins_as_error or bool(error and error.is_sure)
+    is_declared = call.use is not None and call.use.effect == "acts"  # so a status is of its own end
+    is_sure = bool(code) or begins_as_error or bool(error and (error.is_sure or is_declared))
     if is_sure or error:
         reasons = _reasons(filled, error.name if error else "")
         return failed_outcome(reasons, reasons[:1], code, is_doubtful=not (is_sure or call.is_error))

@@ -143,7 +143,7 @@ class ErrorField(NamedTuple):
 
     name: str
     is_sure: bool
-    """False for a status in words, which may be that of an object that the call read."""
+    """False for a status in words, which may be that of an object that the call read, unless the call surely acts."""
 
 
 def error_field(result: Mapping[str, Any], asked: str, *, may_act: bool, depth: int = 0) -> ErrorField | None:

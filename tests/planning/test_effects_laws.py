@@ -550,3 +550,15 @@ def test_the_number_of_many_earlier_actions_stays():
     assert "invented_in_brief" not in {finding.code for finding in plan.findings}
     listed = plan.brief.count("→") + 1  # the last one is unanswered and so stays whole
     assert f"earlier ones since t2: {60 - listed}× send_reminder" in plan.brief
+
+
+@pytest.mark.parametrize("status", ["failed", "declined", "error", "abgelehnt", "Fehler", "booked"])
+def test_a_failed_call_of_a_tool_that_is_declared_to_act_has_its_mark_in_the_review_and_in_the_view(status):
+    messages = [{"role": "user", "content": "Pay it back."}, *look(0), {"role": "assistant", "content": "I will."}]
+    messages += called(1, "refund", {"order": "B-1"}, json.dumps({"status": status, "reason": "limit"}))
+    messages += [*look(1), *look(2), {"role": "assistant", "content": "So far."}, {"role": "user", "content": "Go on."}]
+    uses = {"refund": ToolUse(effect="acts")}
+    plan = plan_compaction(messages, "", planner="rules", target_ratio=0.2, tool_uses=uses, now=0.0)
+    is_marked = status != "booked"
+    assert ("✗ > refund" in said(preview(plan).messages)) == is_marked
+    assert ("✗ t4 refund" in plan.review(whole=True)) == is_marked
