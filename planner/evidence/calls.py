@@ -152,7 +152,9 @@ class Call:
         """True if the call could change the outside world. False if its kind or name shows that it only reads, or that
         it changes only the agent's own work."""
         changes = self.kind == "other" or (self.kind == "write" and not self.path)
-        return changes and not (self.is_report or self.reading.is_local or _NOTING.search(self.name))
+        return changes and not (
+            own_tool(self.name) or self.is_report or self.reading.is_local or _NOTING.search(self.name)
+        )
 
     @property
     def returns_data(self) -> bool:
@@ -162,11 +164,11 @@ class Call:
 
     @property
     def acts(self) -> bool:
-        """True if the call changes the outside world: ``refund_order 17``. The user's declaration of the tool decides.
-        Without one, a call that could act does so if the tool's name has a verb of change, or if the result is short
-        enough to be a receipt."""
+        """True if the call changes the outside world: ``refund_order 17``. A tool of this package changes nothing
+        there. Otherwise the user's declaration of the tool decides. Without one, a call that could act does so if the
+        tool's name has a verb of change, or if the result is short enough to be a receipt."""
         if self.use is not None:
-            return self.use.effect == "acts"
+            return self.use.effect == "acts" and not own_tool(self.name)
         return self.may_act and not (self.kind == "other" and self._is_answer)
 
     @property
@@ -182,7 +184,10 @@ class Call:
 
     @property
     def subject(self) -> str:
-        """Description of the call on one line: its path, command or query, or else its arguments."""
+        """Description of the call on one line: its path, command or query, or else its arguments. Empty for a note of
+        the agent, as only the list of its present notes shows them."""
+        if own_tool(self.name) == NOTE_TOOL:
+            return ""
         asks = self.kind in ("search", "ask") or self.is_report
         query = argument(self.input, _QUERIES) if asks else ""
         text = self.path or self.reading.objects or self.command or query or self._arguments
@@ -284,6 +289,10 @@ def calls_of(
 
 RESTORE_TOOL = "restore_context"
 """Name of the tool with which an agent reads removed content by its id."""
+NOTE_TOOL = "note"
+"""Name of the tool with which an agent writes and removes its notes."""
+OWN_TOOLS = frozenset({RESTORE_TOOL, "search_context", "facts", "compact", NOTE_TOOL})
+"""Names of the tools that this package gives to agents."""
 _SERVER = "compactor"
 """Name of this project's MCP server, unless the person who configured it chose another."""
 
@@ -294,6 +303,13 @@ def bare_tool_name(name: str) -> str:
     forms of Copilot (``compactor-restore_context``) and OpenCode (``compactor_restore_context``) are known, too."""
     server, _, tool = name.rpartition("__")
     return tool if server else re.sub(f"^{_SERVER}[-_]", "", name)
+
+
+def own_tool(name: str) -> str:
+    """Return the name of a tool of this package without that of its server, in the forms of various clients:
+    ``note`` for ``mcp__compactor__note``; empty for other tools, such as ``mcp__tracker__note``."""
+    tool = re.sub(f"^(?:mcp__{_SERVER}__|{_SERVER}[-_])", "", name)
+    return tool if tool in OWN_TOOLS else ""
 
 
 def restore_tool_of(tools: Sequence[Mapping[str, Any]], called: str = RESTORE_TOOL) -> str:

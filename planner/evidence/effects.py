@@ -19,7 +19,7 @@ from hashlib import sha256
 from itertools import chain, islice
 from typing import Any, Literal, NamedTuple, get_args
 
-from planner.evidence.calls import Call
+from planner.evidence.calls import NOTE_TOOL, Call, own_tool
 from planner.evidence.error_signs import is_state
 from planner.evidence.grounding import COUNTABLE
 from planner.evidence.hosts import is_question, is_running, running_id
@@ -462,8 +462,6 @@ def _first(entry: Mapping[str, Any], keys: tuple[str, ...]) -> str:
 NoteKind = Literal["decision", "fact", "open"]
 MOST_NOTES, MOST_CHARACTERS = 40, 600
 """Largest number of the agent's notes that are shown to it, and of characters of each."""
-_NOTE_TOOL = lazy_pattern(r"(?:mcp__compactor__|compactor[-_])?note")
-"""Names of this package's tool ``note`` in various clients; not ``mcp__tracker__note``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -486,7 +484,7 @@ def written_notes(evidence: Evidence) -> list[Note]:
     """Return the newest `MOST_NOTES` of the agent's notes that it has not removed, the oldest first, each once."""
     notes: dict[str, Note] = {}
     for turn, call, outcome in evidence.ended_calls():
-        if outcome.status == "failed" or not _NOTE_TOOL.fullmatch(call.name):
+        if outcome.status == "failed" or own_tool(call.name) != NOTE_TOOL:
             continue
         notes.pop(str(call.input.get("remove")), None)
         if text := _folded(call.input.get("text")):

@@ -27,12 +27,14 @@ from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 from propcache.api import cached_property
 
 from planner.evidence.calls import (
+    NOTE_TOOL,
     Call,
     CallReading,
     Outcome,
     calls_of,
     is_refusal,
     listed_failures,
+    own_tool,
     read_call,
     read_outcome,
 )
@@ -130,7 +132,7 @@ class TurnEvidence:
     remedy. Compactions keep these lines."""
     boilerplate_lines: frozenset[int]
     """Numbers of the lines with text that the agent's host program adds to every conversation, without those that show
-    best why something failed."""
+    best why something failed; and of the arguments of the agent's notes."""
     superseded_by: str = ""
     """Id of the later turn that repeats or replaces all content of this one; empty without one."""
     answered_at: str = ""
@@ -430,8 +432,14 @@ def _read_turn(
         line_tokens=line_tokens,
         failure_lines=_numbers([*(numbers_of(entry[:1]) for entry in listed), *(one.reasons for one in outcomes)]),
         decisive_lines=_numbers([*map(numbers_of, listed), *(one.decisive for one in outcomes)]),
-        boilerplate_lines=boilerplate_of(read).difference(failures),
+        boilerplate_lines=boilerplate_of(read).difference(failures).union(_lines_of_notes(lines, calls)),
     )
+
+
+def _lines_of_notes(lines: Lines, calls: Sequence[Call]) -> list[int]:
+    """Return the numbers of the lines of the agent's notes, as only the list of its present notes shows them."""
+    notes = [call.block for call in calls if own_tool(call.name) == NOTE_TOOL]
+    return [line.number for block in notes for line in lines.of_block(block)]
 
 
 def _numbers(groups: Iterable[Iterable[int]]) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier import apply
+from applier import apply, preview
 from applier.adapters.agent_tools import AGENT_TOOLS, handle_tool_use
 from applier.session import Session
 from planner import plan_compaction
@@ -11,6 +11,7 @@ from planner.brief import read_brief
 from planner.evidence.effects import note_id
 from planner.plan import Provenance
 from planner.proposal import Proposal, TurnProposal
+from planner.settings import ToolUse
 
 NAMES = ("note", "mcp__compactor__note", "compactor-note")
 WORDS = st.lists(st.sampled_from(["pool", "queue", "lease", "north", "pier", "ledger"]), min_size=1, max_size=6)
@@ -62,6 +63,22 @@ def test_notes_stay_in_a_section_of_their_own_until_they_are_removed(notes, data
 def test_a_tool_of_somebody_else_writes_no_note():
     history = worked([("mcp__tracker__note", {"kind": "fact", "text": "the pier is closed"})])
     assert notes_of(plan_compaction(history, "Move the ledger", planner="rules", target_ratio=0.3)) == []
+
+
+@given(NOTES, st.sampled_from(NAMES), st.sampled_from((0.05, 0.2)), st.booleans())
+def test_a_note_is_shown_once_and_a_removed_one_nowhere_and_neither_is_an_effect(notes, name, ratio, declared):
+    notes = [(kind, f"{text} of note {at}.") for at, (kind, text) in enumerate(notes)]
+    calls = [("look", {"at": 99}), *((name, {"kind": kind, "text": text}) for kind, text in notes)]
+    calls += [(name, {"remove": note_id(*note)}) for note in notes[::2]]
+    history = worked([*calls, ("compact", {})])
+    uses = {name: ToolUse(effect="acts")} if declared else {}
+    for planner in ("rules", Dropping()):
+        plan = plan_compaction(history, "", planner=planner, target_ratio=ratio, tool_uses=uses)
+        assert "EFFECTS" not in plan.brief
+        shown = str(preview(plan, history).messages)
+        times = [plan.brief.count(text) for _, text in notes]
+        assert all(count <= at % 2 for at, count in enumerate(times))
+        assert [shown.count(text) for _, text in notes] == times
 
 
 def test_a_note_says_something_and_its_answer_names_it(tmp_path):

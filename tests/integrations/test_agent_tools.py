@@ -6,11 +6,13 @@ from applier.adapters.agent_tools import (
     AGENT_TOOL_NAMES,
     AGENT_TOOLS,
     LOOK_UP_TOOLS,
+    PROJECT_TOOLS,
     answer_call,
     handle_tool_use,
 )
 from applier.store.excerpt import Match, SearchResult
 from planner.errors import CompactorError
+from planner.evidence.calls import OWN_TOOLS
 from planner.reading.lines import join_lines, turn_lines
 from planner.reading.messages import read_history
 from tests.strategies import image
@@ -221,6 +223,7 @@ def test_what_cannot_be_done_is_an_error_result_in_one_line(session, name, given
 
 def test_definitions_are_what_the_api_takes_and_describe_every_argument():
     assert {tool["name"] for tool in AGENT_TOOLS} == AGENT_TOOL_NAMES
+    assert AGENT_TOOL_NAMES | PROJECT_TOOLS.keys() == OWN_TOOLS
     for tool in AGENT_TOOLS:
         assert set(tool) == {"name", "description", "input_schema"}
         assert tool["input_schema"]["type"] == "object"
