@@ -30,7 +30,7 @@ from planner.placeholders import (
 from planner.plan import Finding, Provenance, Strategy, TurnDecision
 from planner.proposal import PlanRequest, Proposal, TurnProposal
 from planner.reading.lazy import lazy_pattern
-from planner.reading.lines import one_line
+from planner.reading.lines import join_lines, one_line
 from planner.relevance import MARK_TOKENS, KeptTexts, Pick, rank_lines
 from planner.rules import effects_records
 
@@ -83,6 +83,8 @@ _HEAD = lazy_pattern(r"(?:t\d+ )?(?:✗ )?> ")
 """Beginning of a line about a call in the text that replaces a turn: ``t4 ✗ >``, ``>``."""
 _CHANGED = lazy_pattern(r"(?<=\S): (?:edited|written)$")
 """End of a statement that only reports the change of a file: ``a.py: edited``; not ``a.py: removed``."""
+_QUOTATION = lazy_pattern(r"[“\"]([^“”\"]+?)…?[”\"]")
+"""Statement that only quotes: ``“Fix the parser…”``; not ``“Fix it”, replied at t9``, ``“yes” to: Shall I deploy?``."""
 
 
 @dataclass(frozen=True)
@@ -477,15 +479,24 @@ class _Selecting:
         return line_numbers(self.chosen[turn_id].excerpts, len(self.turns[turn_id].lines))
 
     def without_repeats(self, brief: str) -> str:
-        """Return the page of memory `brief` without statements that only repeat the texts of the turns that they cite.
-        Statements under the headings in `RECORDED` all stay."""
+        """Return the page of memory `brief` without statements that only repeat the texts of the turns that they cite,
+        or only quote the user in turns that stay whole. Statements under the headings in `RECORDED` all stay."""
         statements = read_brief(brief)
         left_statements = [
             statement
             for statement in statements
-            if statement.heading in RECORDED or not self._is_repeated_below(statement)
+            if statement.heading in RECORDED
+            or not (self._quotes_kept_words(statement) or self._is_repeated_below(statement))
         ]
         return brief if len(left_statements) == len(statements) else brief_text(left_statements)
+
+    def _quotes_kept_words(self, statement: PageStatement) -> bool:
+        """Return True if `statement` is only a quotation of the user's words in turns that stay whole. Later, when they
+        are answered and the page is the same, it would look like an open request."""
+        quotation = _QUOTATION.fullmatch(statement.text)
+        kept = [turn_id for turn_id in statement.turns if self.chosen[turn_id].strategy == "keep"]
+        words = (one_line(join_lines(self.turns[turn_id].user_lines)) for turn_id in kept)
+        return quotation is not None and any(quotation[1] in text for text in words)
 
     def _is_repeated_below(self, statement: PageStatement) -> bool:
         """Return True if the texts in place of the turns that `statement` cites contain all that it reports. Return

@@ -418,3 +418,11 @@ def test_a_consent_stays_with_the_offer_that_it_accepts(consent):
     ]
     text = said(preview(plan_compaction(messages, "", planner="rules", target_ratio=0.05, now=0.0)).messages)
     assert [words for words in (consent, "1,480.00 EUR") if words not in text] == []
+
+
+def test_a_request_that_stays_whole_is_not_repeated_on_the_page():
+    """In a session, it would look open there long after its answer."""
+    messages = [{"role": "user", "content": "Look after the house."}, *(part for at in range(8) for part in work(at))]
+    messages += [{"role": "user", "content": "Now the parts of the shed, please."}, *work(8)[:2]]
+    plan = plan_compaction(messages, "", planner="rules", target_ratio=0.3, now=0.0)
+    assert said(preview(plan).messages).count("Now the parts of the shed") == 1
