@@ -237,15 +237,15 @@ def test_plan_is_made_anew_under_what_was_changed_by_hand(review, plan, written)
     target = review.find_element(By.ID, "replan-target")
     assert int(target.get_attribute("value")) == plan.target_tokens
     target.clear()
-    target.send_keys("9000", Keys.ENTER)
+    target.send_keys("14000", Keys.ENTER)
     wait(review, lambda: "not saved yet" in text(review, "#status"))
     settled(review)
     assert tokens(review) > before + 2_000
     assert strategy(review, dropped) == "keep"
-    assert "target of 9,000" in text(review, "#target")
+    assert "target of 14,000" in text(review, "#target")
     press(review, "s")
     wait(review, lambda: written.plans)
-    assert (written.plans[0].target_tokens, written.plans[0].decisions[dropped].strategy) == (9_000, "keep")
+    assert (written.plans[0].target_tokens, written.plans[0].decisions[dropped].strategy) == (14_000, "keep")
     press(review, "u")
     assert strategy(review, dropped) != "keep"
 
