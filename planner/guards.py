@@ -78,23 +78,31 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
     findings += _effects_findings(written, brief, records[0])
     findings += _words_findings(pinned_parts, decisions)
     if decisions is not sound:
-        too_little = Finding(code="would_grow", problem="the view would be no smaller", repair="all kept")
-        if least_savings:
-            problem = f"the view would be no smaller by {least_savings} tokens"
-            too_little = Finding(code="saves_too_little", problem=problem, repair="all kept")
-        findings.append(too_little)
+        findings.append(_too_little(least_savings))
     findings += _target_findings(pinned_parts, decisions, brief, layout.tokens, plan.target_tokens)
-    outdated = OF_THE_VIEW.union(ALL_KEPT if layout.first_changed is not None else ())
-    outdated |= {"effects_missing"}.intersection(finding.code for finding in findings)
-    earlier_findings = [finding for finding in plan.findings if finding.code not in outdated or finding in findings]
     update = {
         "turns": tuple(_counted(analysis, layout, decisions)),
         "brief": brief,
         "extracted_facts": facts,
         "estimated_tokens": layout.tokens,
-        "findings": (*earlier_findings, *(finding for finding in findings if finding not in earlier_findings)),
+        "findings": _renewed(plan.findings, findings, is_changed=layout.first_changed is not None),
     }
     return plan.model_copy(update=update).bind(analysis, layout)
+
+
+def _too_little(least_savings: int) -> Finding:
+    """Return the remark that all is kept, since the compacted messages would not be smaller by `least_savings`."""
+    code, by = ("saves_too_little", f" by {least_savings} tokens") if least_savings else ("would_grow", "")
+    return Finding(code=code, problem=f"the view would be no smaller{by}", repair="all kept")
+
+
+def _renewed(earlier: Iterable[Finding], new: Sequence[Finding], *, is_changed: bool) -> tuple[Finding, ...]:
+    """Return the `earlier` findings that are not out of date, and then the `new` ones, each once. `is_changed`: True if
+    the compacted messages differ from the history."""
+    outdated = OF_THE_VIEW.union(ALL_KEPT if is_changed else ())
+    outdated |= {"effects_missing"}.intersection(finding.code for finding in new)
+    still_true = [finding for finding in earlier if finding.code not in outdated or finding in new]
+    return (*still_true, *(finding for finding in new if finding not in still_true))
 
 
 def _words_findings(pins: Pinned, decisions: Mapping[str, TurnDecision]) -> Iterator[Finding]:

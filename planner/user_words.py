@@ -63,26 +63,20 @@ def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
     typed = _typed_once(turns)
     speaking = [turns[turn_id] for turn_id, lines in typed.items() if lines and not turns[turn_id].turn.live]
     raw_tokens = {turn.turn.id: turn.tokens_of(line.number for line in typed[turn.turn.id]) for turn in speaking}
+    all_numbers = {turn_id: _numbers(typed[turn_id]) for turn_id in raw_tokens}
+    if sum(raw_tokens.values()) <= raw_limit:
+        return OwnWords(all_numbers, {})
     words: dict[str, frozenset[int]] = {}
     for turn in (*speaking[:1], *speaking[1:][-1:]):
         lines = typed[turn.turn.id]
         numbers = _fitting(turn, [*_taken_up(analysis, turn, lines), *_inward(lines)], ENDS_SHARE * raw_limit)
         words[turn.turn.id] = numbers
         room -= turn.tokens_of(numbers)
-    fits = sum(raw_tokens.values()) <= raw_limit
-    all_numbers = {turn_id: _numbers(lines) for turn_id, lines in typed.items()}
-    for turn_id, binding in ({} if fits else _binding(typed)).items():
+    for turn_id, binding in _binding(typed).items():
         if not turns[turn_id].turn.live:
             room = _grow(words, turns[turn_id], binding, room)
-    forms: set[str] = set()
-    ranks: dict[str, tuple[bool, float]] = {}
-    for turn in speaking:
-        form = without_figures("\n".join(line.text for line in typed[turn.turn.id]))
-        rank = raw_tokens[turn.turn.id] ** 0.3 / (1 + _news(typed[turn.turn.id]))
-        ranks[turn.turn.id] = form in forms, rank
-        forms.add(form)
-    for turn in sorted(speaking, key=lambda turn: ranks[turn.turn.id]):
-        room = _grow(words, turn, all_numbers[turn.turn.id], room)
+    for turn_id in _ranked(typed, raw_tokens):
+        room = _grow(words, turns[turn_id], all_numbers[turn_id], room)
     incomplete = [turn for turn in speaking if words.get(turn.turn.id) != all_numbers[turn.turn.id]]
     whole_lines = [(turn, line.lines) for turn in incomplete for line in statements(typed[turn.turn.id], inf)]
     for turn, first_line in {turn.turn.id: (turn, line) for turn, line in reversed(whole_lines)}.values():
@@ -93,7 +87,7 @@ def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
     for at, turn in enumerate(incomplete):
         ends = _fitting(turn, _inward(typed[turn.turn.id]), room / (len(incomplete) - at))
         room = _grow(words, turn, ends, room)
-    left_out = {turn_id: all_numbers[turn_id] - words.get(turn_id, frozenset()) for turn_id in raw_tokens}
+    left_out = {turn_id: numbers - words.get(turn_id, frozenset()) for turn_id, numbers in all_numbers.items()}
     return OwnWords(words, {turn_id: numbers for turn_id, numbers in left_out.items() if numbers})
 
 
@@ -108,6 +102,19 @@ def _typed_once(turns: dict[str, TurnEvidence]) -> dict[str, list[Line]]:
         typed[turn_id] = sorted(chain.from_iterable(lines for text, lines in whole.items() if text not in seen))
         seen.update(whole)
     return typed
+
+
+def _ranked(typed: Mapping[str, Sequence[Line]], raw_tokens: Mapping[str, float]) -> list[str]:
+    """Return the ids in `raw_tokens`, which has the size of each message, the newest first, in the order in which whole
+    messages are chosen: those with many names and figures for their size first, and last those that differ from a later
+    one in figures alone."""
+    forms: set[str] = set()
+    ranks: dict[str, tuple[bool, float]] = {}
+    for turn_id, size in raw_tokens.items():
+        form = without_figures("\n".join(line.text for line in typed[turn_id]))
+        ranks[turn_id] = form in forms, size**0.3 / (1 + _news(typed[turn_id]))
+        forms.add(form)
+    return sorted(raw_tokens, key=lambda turn_id: ranks[turn_id])
 
 
 def _density(turn: TurnEvidence, lines: Sequence[Line], information: float) -> float:

@@ -128,9 +128,19 @@ def replay(
         clock=lambda: len(calls) * SECONDS_PER_CALL,
     )
     counter = TokenCounter.for_model(model)
+    for call in _replayed(session, messages, counter, counter.request((), system), model, replace):
+        calls.append(call)  # noqa: PERF402 - one by one, since the clock counts them
+    name = preset if isinstance(preset, str) else preset.name
+    return Replay(name, window_tokens, tuple(calls), tuple(_unrestorable(messages, store)))
+
+
+def _replayed(
+    session: Session, messages: Sequence[object], counter: TokenCounter, fixed_tokens: int, model: str, replace: bool
+) -> Iterator[ReplayedCall]:
+    """Replay a transcript: yield a simulated call in place of each message of the assistant. `fixed_tokens`: size of
+    the system prompt."""
     agents_list: list[Any] = []
     before: Sequence[Any] = ()  # the list sent last
-    fixed_tokens = counter.request((), system)
     history_tokens, logged, counted = fixed_tokens, 0, dict[int, int]()
 
     def tokens(message: object) -> int:
@@ -145,7 +155,7 @@ def replay(
             first = first_difference(before, sent)
             same = len(before) if first is None else first
             events, state = session.log(), session.state
-            call = ReplayedCall(
+            yield ReplayedCall(
                 history_messages=at,
                 history_tokens=history_tokens,
                 sent_tokens=fixed_tokens + sum(map(tokens, sent)),
@@ -157,13 +167,10 @@ def replay(
                 events=tuple(events[logged:]),
                 sent=sent,
             )
-            calls.append(call)
             agents_list = list(sent) if replace else agents_list
             before, logged = sent, len(events)
         agents_list.append(message)
         history_tokens += tokens(message)
-    name = preset if isinstance(preset, str) else preset.name
-    return Replay(name, window_tokens, tuple(calls), tuple(_unrestorable(messages, store)))
 
 
 def _new_violations(history: Sequence[object], sent: Sequence[object], model: str) -> Iterator[str]:

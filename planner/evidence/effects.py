@@ -177,7 +177,8 @@ def reported_later(evidence: Evidence) -> dict[CallPlace, LaterReport]:
         if is_action and outcome.status == "failed" and not outcome.refused:
             later = list(islice(calls, at + 1, at + 1 + MOST_LATER))[::-1]  # the newest first
             looks = [ended for ended in later if CallPlace(ended.turn.turn.id, ended.call.number) not in acting]
-            by_amount = (_report_of(call, ended, shown, _has_amount_of(call)) for ended in later)
+            has_amount = _has_amount_of(call)
+            by_amount = (_report_of(call, ended, shown, has_amount) for ended in later)
             by_object = (_report_of(call, ended, shown, _has_word) for ended in looks)
             if report := next(filter(None, chain(by_amount, by_object)), None):
                 reports[place] = report

@@ -19,7 +19,7 @@ from applier.adapters.agent_tools import MCP_PREFIX, PROJECT_TOOLS, Answer, answ
 from applier.adapters.claude_code_mod.rows import Row, RowTranscript, read_rows, rows_of, without_tail
 from applier.adapters.visible import Visible
 from applier.receipt import forecast, receipt, receipt_of_foreign
-from applier.session import Session
+from applier.session import Compaction, Session
 from applier.session.ledger import load_session
 from applier.session.presets import Preset
 from applier.session.tiers import DemoteLarge
@@ -228,12 +228,7 @@ def compact(
             compaction = session.compact(messages, call.instructions)
         except Unanswered as asked:
             return {"ask": [_question(question, settings) for question in asked.questions]}
-        # a small transcript would not pay, and half of its window is free: the client's own summary would be longer
-        is_small = (
-            not (compaction.applied or compaction.is_repeated)
-            and compaction.tokens_before <= settings.window_tokens / 2
-            and (not compaction.tier or session.log()[-1].kind == "not_worth_it")
-        )
+        is_small = _is_small(compaction, session, settings)
         if compaction.applied or compaction.is_repeated or is_small:
             replacement, why_not = _replacement(compaction.messages, transcript, call)
         else:
@@ -282,6 +277,14 @@ def _open_session(
     planner: PlannerChoice = "rules" if settings.planner == "rules" else _planner(call, settings)
     with Session(store=store, settings=settings, planner=planner, model=call.model, session_id=name) as session:
         yield session, settings, transcript, _split_after_view(transcript.messages, store, name)
+
+
+def _is_small(compaction: Compaction, session: Session, settings: SessionSettings) -> bool:
+    """Return True if the transcript is too small to compact: nothing changed because it would not pay, and half of the
+    window is free. The client is then not asked to compact by itself, because its summary would be longer."""
+    if compaction.applied or compaction.is_repeated or compaction.tokens_before > settings.window_tokens / 2:
+        return False
+    return not compaction.tier or session.log()[-1].kind == "not_worth_it"
 
 
 def _replacement(view: Sequence[Message], transcript: RowTranscript, call: CompactCall) -> tuple[dict[str, Any], str]:

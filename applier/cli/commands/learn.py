@@ -229,11 +229,17 @@ def learn_command(
             _print(report)
             echo(shown or "Nothing new to propose.\n", nl=False)
         if shown and not dry_run and options.agreed(yes=yes, as_json=as_json):
-            for name in (name for name in changes if changes[name] != texts[name]):
-                make_folder((project / name).parent)
-                write_unchanged(project / name, changes[name], sha256(texts[name].encode()).hexdigest())
+            _write(project, texts, changes)
             removed = {*files.lines(texts)}.difference(files.lines(changes))
             memory.approve({keys[line]: digest_of(line) for line in new}, ended=set(map(digest_of, removed)))
+
+
+def _write(project: Path, texts: Mapping[str, str], changes: Mapping[str, str]) -> None:
+    """Write those files of the project whose new text in `changes` differs from the old one in `texts`, unless somebody
+    else changed them meanwhile."""
+    for name in (name for name in changes if changes[name] != texts[name]):
+        make_folder((project / name).parent)
+        write_unchanged(project / name, changes[name], sha256(texts[name].encode()).hexdigest())
 
 
 def _print(report: Mapping[str, Any]) -> None:
