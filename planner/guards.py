@@ -92,8 +92,10 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
 
 def _too_little(least_savings: int) -> Finding:
     """Return the remark that all is kept, since the compacted messages would not be smaller by `least_savings`."""
-    code, by = ("saves_too_little", f" by {least_savings} tokens") if least_savings else ("would_grow", "")
-    return Finding(code=code, problem=f"the view would be no smaller{by}", repair="all kept")
+    problem = "the view would be no smaller"
+    if not least_savings:
+        return Finding(code="would_grow", problem=problem, repair="all kept")
+    return Finding(code="saves_too_little", problem=f"{problem} by {least_savings} tokens", repair="all kept")
 
 
 def _renewed(earlier: Iterable[Finding], new: Sequence[Finding], *, is_changed: bool) -> tuple[Finding, ...]:
