@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple, get_args
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.effects import written_notes
 from planner.evidence.grounding import NameIndex, invented
+from planner.evidence.turns import shortened
 from planner.evidence.words import specifics_of, words_of
 from planner.placeholders import ranges_of
 from planner.plan import Finding
@@ -55,8 +56,11 @@ are ignored, as a citation of everything shows nothing."""
 QUOTE_WORDS = 3
 """Number of words from which a quotation must be the user's own words. In scripts without blanks each pair of
 characters counts as a word."""
-MOST_NAMED = 4
-"""Largest number of actions that are named in place of effects for which there is no room, the newest ones."""
+MOST_NAMED, MOST_OBJECTS = 4, 12
+"""Largest numbers of tools, and of their objects together, that are named in place of effects for which there is no
+room."""
+OBJECT_CHARACTERS = 32
+"""Length to which each of these objects is cut."""
 MOST_ADDED = 24
 """Largest number of characters by which the quotation of a part of a user's sentence is extended to the whole sentence:
 enough for *never* or *do not*."""
@@ -94,12 +98,11 @@ _UNFINISHED = lazy_pattern(r":$|^\|.*\|$|^[-=|: ]+$")
 """Line that is no statement: ``Files changed:``, or a row of a table; not ``src/a.py: edited``."""
 _JSON_KEY = lazy_pattern(r'"[^"\n]{1,60}"\s{0,4}:')
 """Key in JSON: ``"status":``."""
-_EARLIER_ONES = lazy_pattern(r"earlier ones(?: since t\d{1,7})?(?:: .*+)?")
-"""Statement in place of effects for which there is no room: ``earlier ones since t8: 3× send_mail``."""
-_COUNTS = lazy_pattern(r"\b\d+× ")
-"""Numbers of effects in that statement, which no turn contains."""
-_TIMES = lazy_pattern(r"^(?:over )?\d+× ")
-"""Number of equal effects before the action: ``2×`` in ``2× transfer Ada, 50``."""
+_MORE_EFFECTS = lazy_pattern(r"more effects(?: since t\d{1,7})?(?:: .*+)?")
+"""Statement in place of effects for which there is no room: ``more effects since t8: 3× send_mail (Ada, Eve, …)``."""
+_TIMES = lazy_pattern(r"\b(\d+)× ")
+"""Number of equal effects, which no turn contains: ``2×`` in ``2× transfer Ada, 50``."""
+_OBJECT_END = lazy_pattern(r", | → ")
 _HEADING_MARKS = lazy_pattern(r"^[#*\s]++|(?<![#*:\s])[#*:\s]++$")
 """Characters around a heading: ``##`` and ``:`` in ``## STATE:``."""
 
@@ -117,7 +120,7 @@ class PageStatement:
     @property
     def line(self) -> str:
         """Statement as a line of the page: ``- The queue works (t9, t14)``."""
-        return f"- {self.text} ({_citation(self.turns)})" if self.turns else f"- {self.text}"
+        return f"- {self.text} ({citation(self.turns)})" if self.turns else f"- {self.text}"
 
 
 @dataclass(frozen=True)
@@ -158,7 +161,7 @@ def _ids(group: str) -> Iterator[str]:
         yield from (f"t{number}" for number in dict.fromkeys(cited) if number >= first)
 
 
-def _citation(turn_ids: Iterable[str]) -> str:
+def citation(turn_ids: Iterable[str]) -> str:
     """Return turn ids as a citation, in order: ``t1-t3, t7``. Three or more turns in a row become a range, because
     single ids took up to a seventh of the tokens of a page."""
     parts: list[str] = []
@@ -274,8 +277,7 @@ def _grounded(statement: PageStatement, evidence: Evidence) -> tuple[PageStateme
     problem, which is empty if there is none. Turns that do not exist are removed. For a name that is in none of the
     cited turns, the newest turn with it is added. If a name is in no turn at all, the statement is None."""
     cited = tuple(turn_id for turn_id in statement.turns if turn_id in evidence.turns)
-    is_rest = statement.heading == "EFFECTS" and _EARLIER_ONES.fullmatch(statement.text)
-    text = _COUNTS.sub("", statement.text) if is_rest else statement.text
+    text = _TIMES.sub("", statement.text) if statement.heading == "EFFECTS" else statement.text
     missing = _missing(text, cited, evidence)
     in_no_turn = frozenset(invented(text, evidence.names)) if missing else frozenset()
     added: list[str] = []
@@ -493,7 +495,7 @@ def unlisted(brief: str, record: Iterable[PageStatement]) -> list[PageStatement]
 
 def _without_rest(brief: str) -> list[PageStatement]:
     """Return the statements on the page of memory `brief`, without the one that replaces effects for lack of room."""
-    return [statement for statement in read_brief(brief) if not _EARLIER_ONES.fullmatch(statement.text)]
+    return [statement for statement in read_brief(brief) if not _MORE_EFFECTS.fullmatch(statement.text)]
 
 
 def with_record(
@@ -502,8 +504,8 @@ def with_record(
     """Add the statements of a record (effects on the outside world, and open calls) to the page of memory `brief`, as
     far as it lacks them.
 
-    `records`: the same record, newest statements first, in ever shorter forms. The first form that fits in
-    `most_raw_tokens` is used. If even the shortest does not fit, one line replaces its oldest statements, see `_rest`.
+    `records`: the same record, most important statements first, in ever shorter forms. The first form that fits in
+    `most_raw_tokens` is used. If even the shortest does not fit, one line replaces its last statements, see `_rest`.
     """
     missing: list[PageStatement] = []
     costs: list[int] = []
@@ -514,30 +516,48 @@ def with_record(
             break
     fitting = sum(total <= most_raw_tokens for total in accumulate(costs))
     added = missing[:fitting]
-    for count in range(fitting, -1, -1) if fitting < len(missing) else ():
-        rest = _rest(missing[count:])
+    shorter = [(count, MOST_OBJECTS) for count in range(fitting, -1, -1)] + [(0, 0)]
+    for count, most_objects in shorter if fitting < len(missing) else ():
+        rest = _rest(missing[count:], most_objects)
         added = [*missing[:count], rest]
         if sum(costs[:count]) + _raw_tokens(rest, counter) <= most_raw_tokens:
             break
     return brief_text([*_without_rest(brief), *added]) if added else brief
 
 
-def _rest(older: Sequence[PageStatement]) -> PageStatement:
-    """Return one statement in place of `older` ones, the newest first: ``earlier ones since t8: 3× send_mail``. It
-    names the first of the turns and at most `MOST_NAMED` actions, the newest ones, and cites the last turn of each."""
-    turns = [turn_id for statement in reversed(older) for turn_id in statement.turns]
-    since = f" since {turns[0]}" if len({*turns}) > 1 else ""
-    actions: dict[str, list[PageStatement]] = {}
-    for statement in older:
+def counts_more_effects(brief: str) -> bool:
+    """Return True if a line on the page of memory `brief` replaces effects for which there is no room."""
+    return len(_without_rest(brief)) < len(read_brief(brief))
+
+
+def _rest(others: Sequence[PageStatement], most_objects: int) -> PageStatement:
+    """Return one statement in place of `others`: ``more effects since t8: 3× send_mail (Ada, Eve, …)``. It names the
+    first of the turns, at most `MOST_NAMED` tools and `most_objects` of their objects, and cites the turns of these, or
+    the last one of each tool."""
+    numbers = [int(turn_id[1:]) for statement in others for turn_id in statement.turns]
+    since = f" since t{min(numbers)}" if len({*numbers}) > 1 else ""
+    of_tools: dict[str, list[PageStatement]] = {}
+    for statement in others:
         if statement.heading == "EFFECTS" and (name := _TIMES.sub("", statement.text).split(maxsplit=1)):
-            actions.setdefault(name[0], []).append(statement)
-    newest = [*islice(actions.items(), MOST_NAMED)]
-    names = ", ".join(name if len(done) == 1 else f"{len(done)}× {name}" for name, done in newest)
-    more = ", …" if len(actions) > MOST_NAMED else ""
-    cited = [done[0].turns[-1] for _, done in newest] or turns[-1:]
-    return PageStatement(
-        "EFFECTS", f"earlier ones{since}" + (f": {names}{more}" if names else ""), (*dict.fromkeys(cited),)
-    )
+            of_tools.setdefault(name[0], []).append(statement)
+    named = [*islice(of_tools.items(), MOST_NAMED)]
+    most_of_tool = most_objects // max(1, len(named))
+    texts = [_tool_with_objects(tool, done, most_of_tool) for tool, done in named]
+    more = ["…"] if len(of_tools) > MOST_NAMED else []
+    cited = [statement.turns[-1] for _, done in named for statement in done[: max(1, most_of_tool)]]
+    text = f"more effects{since}" + (f": {', '.join([*texts, *more])}" if texts else "")
+    return PageStatement("EFFECTS", text, tuple(dict.fromkeys(cited)) or (f"t{max(numbers)}",))
+
+
+def _tool_with_objects(tool: str, done: Sequence[PageStatement], most_objects: int) -> str:
+    """Return the name of a tool with the number of its effects, of which `done` are the statements, and at most
+    `most_objects` of their objects: ``3× send_mail (Ada, Eve, …)``."""
+    count = sum(int(times[1]) if (times := _TIMES.match(statement.text)) else 1 for statement in done)
+    arguments = [_TIMES.sub("", statement.text).removeprefix(tool).strip() for statement in done]
+    objects = list(dict.fromkeys(shortened(_OBJECT_END.split(text)[0], OBJECT_CHARACTERS) for text in arguments if text))
+    shown = [*objects[:most_objects], *(["…"] if len(objects) > most_objects else [])]
+    name = tool if count == 1 else f"{count}× {tool}"
+    return f"{name} ({', '.join(shown)})" if most_objects and objects else name
 
 
 def fit_brief(text: str, counter: TokenCounter, most_raw_tokens: float) -> tuple[str, int]:

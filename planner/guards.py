@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from planner.analysis import Analysis
-from planner.brief import PageStatement, check_brief, unlisted, with_notes, with_record
+from planner.brief import PageStatement, check_brief, counts_more_effects, unlisted, with_notes, with_record
 from planner.errors import PlanRejected, SettingsError, StalePlan
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.grounding import invented
@@ -182,7 +182,7 @@ def _with_effects(
         if longer_layout.tokens > target_tokens:
             break
         brief, layout = longer, longer_layout
-    if missing:
+    if missing and not counts_more_effects(brief):
         longer, _ = analysis.once(_checked_brief, with_record(brief, records, counter, 0))
         longer_layout = lay_out_with(brief=longer)
         if longer_layout.tokens <= most_tokens:

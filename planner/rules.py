@@ -7,6 +7,7 @@ fills the space that a model's plan leaves.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby
 from operator import attrgetter
@@ -159,12 +160,23 @@ def rules_brief(evidence: Evidence) -> str:
 
 
 def effects_records(evidence: Evidence) -> list[list[PageStatement]]:
-    """Return the statements on pending calls, and then on effects (changes of the outside world), the newest first, in
+    """Return the statements on pending calls, and then on effects (changes of the outside world) by their weight, in
     several forms, so that the longest one that fits can be chosen: for each of `RECORD_FORMS`, the text of each effect
     is cut to that share of its greatest length. Effects of unanswered turns are left out, as these turns stay whole."""
-    newest_effects = [effect for effect in evidence.once(effects)[::-1] if not _is_live(evidence, effect)]
-    pending = evidence.once(_pending)
-    return [[*pending, *(_effect_statement(effect, share) for effect in newest_effects)] for share in RECORD_FORMS]
+    shown_effects = [effect for effect in evidence.once(effects) if not _is_live(evidence, effect)]
+    ordered, pending = _by_weight(shown_effects), evidence.once(_pending)
+    return [[*pending, *(_effect_statement(effect, share) for effect in ordered)] for share in RECORD_FORMS]
+
+
+def _by_weight(all_effects: Sequence[Effect]) -> list[Effect]:
+    """Return `all_effects` with the newest one of each tool first, then the second newest of each, and so on, so that
+    many calls of one tool, such as moves in a game, do not take the place of one payment."""
+    of_tool: Counter[str] = Counter()
+    ranks: dict[Effect, int] = {}
+    for effect in reversed(all_effects):
+        of_tool[effect.tool] += 1
+        ranks[effect] = of_tool[effect.tool]
+    return sorted(ranks, key=ranks.__getitem__)
 
 
 def _is_live(evidence: Evidence, effect: Effect) -> bool:

@@ -18,6 +18,13 @@ def test_a_path_with_few_folders_is_a_name(path):
     assert list(specifics_of(f"It is in {path}, not on drive E: or B.")) == [path]
 
 
+@pytest.mark.parametrize("around", ["write to {} today.", "<{}>, cc", "写信给{}的", "mail={};", "{}"])
+def test_a_mail_address_is_one_name(around):
+    addresses = ("ada.lovelace+x@mail.example.co.uk", "guest9@example.org", "jörg@bücher.example")
+    assert [list(specifics_of(around.format(address))) for address in addresses] == [[one] for one in addresses]
+    assert list(specifics_of("npm i react@18.2.0")) == ["@18.2.0"]
+
+
 @given(texts())
 def test_specifics_stand_in_the_text(words):
     assert all(name in words for name in specifics_of(words))

@@ -21,7 +21,6 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from planner.evidence.calls import NOTE_TOOL, Call, own_tool
 from planner.evidence.error_signs import is_state
-from planner.evidence.grounding import COUNTABLE
 from planner.evidence.hosts import is_question, is_running, running_id
 from planner.evidence.turns import EndedCall, Evidence, TurnEvidence, call_head, shortened
 from planner.evidence.words import figures_of, plain_text, specifics_of, values_in, values_of
@@ -69,16 +68,21 @@ class Effect:
     turn_ids: tuple[str, ...]
     """Id of the turn of each call, in order."""
     action: str
-    """Name of the tool, and the arguments."""
+    """Name of the tool, and the arguments, first those that name the object."""
     receipt: str
     """Part of the result that was not known before, such as a booking number."""
+
+    @property
+    def tool(self) -> str:
+        """Name of the tool."""
+        return self.action.partition(" ")[0]
 
     def text(self, share: float = 1.0) -> str:
         """Return the action with the new part of its result on one line: ``book_hotel Vienna → NORDL26``; of several
         calls with their number: ``2× transfer Ada, 50``. The action is cut to `share` of `ACTION_CHARACTERS`, the
         receipt to `share` of `RECEIPT_CHARACTERS`."""
         count = len(self.turn_ids)
-        times = "" if count == 1 else f"{count}× " if count <= COUNTABLE else f"over {COUNTABLE}× "
+        times = "" if count == 1 else f"{count}× "
         action = _cut(self.action, round(share * ACTION_CHARACTERS))
         receipt = _cut(self.receipt, round(share * RECEIPT_CHARACTERS))
         text = f"{times}{action} → {receipt}" if receipt else f"{times}{action}"
@@ -105,10 +109,18 @@ def effects(evidence: Evidence) -> list[Effect]:
         fields = _fields(call.text)
         is_acting = CallPlace(turn.turn.id, call.number) in acting_calls
         if is_acting and outcome.status not in ("failed", "unanswered") and not outcome.refused:
-            effect = f"{call.name} {_listed(_arguments(call.input))}".strip(), _receipt(call, fields, shown)
+            effect = _action(call), _receipt(call, fields, shown)
             turns_of_effects[effect] = (*turns_of_effects.pop(effect, ()), turn.turn.id)
         shown.update(fields)
     return [Effect(turn_ids, action, receipt) for (action, receipt), turn_ids in turns_of_effects.items()]
+
+
+def _action(call: Call) -> str:
+    """Return the name of the tool and the arguments on one line, first those that name the object of the action, so
+    that they stay if the line is cut."""
+    objects = _object_of(call)
+    arguments = sorted(call.input.items(), key=lambda item: objects.isdisjoint(_leaves(str(item[0]), item[1])))
+    return f"{call.name} {_listed(_arguments(dict(arguments)))}".strip()
 
 
 def _calls_that_act(turn: TurnEvidence) -> tuple[int, ...]:

@@ -4,8 +4,8 @@ A word is a run of letters, or a number. In scripts without blanks between words
 each pair of neighbouring characters counts as a word, as in search engines. Figures are numbers, amounts, dates and
 times. They are compared by value: ``1,290``, ``1.290``, ``1 290`` and ``١٬٢٩٠`` are equal.
 
-Specifics are names that an agent cannot guess if they are removed: paths, URLs, identifiers, ids and numbers of three
-digits or more. Nothing here decides which of them matter.
+Specifics are names that an agent cannot guess if they are removed: paths, URLs, mail addresses, identifiers, ids and numbers
+of three digits or more. Nothing here decides which of them matter.
 """
 
 from __future__ import annotations
@@ -209,6 +209,8 @@ _PATH = (
     r"|(?:[/~]|[A-Za-z]:[/\\])\w[\w.-]+"
 )
 """Path: ``src/app/main.py``, ``C:\\app``; not ``/`` alone. Each part ends at a slash, for linear time."""
+_MAIL_ADDRESS = rf"[{WORD}+-][{WORD}.+-]{{0,63}}+@(?:[{WORD}-]{{1,63}}\.){{1,8}}[A-Za-z]{{2,20}}(?![{WORD}@-])"
+"""Mail address: ``ada.lovelace@example.org``; not ``react@18.2.0``."""
 _FILE = r"\b\w[\w-]{0,99}+(?:\.[\w-]{1,99}){0,7}\.[A-Za-z][A-Za-z0-9]{0,5}\b"
 """File name without a folder: ``package.json``, ``a.test.ts``; not ``3.14``."""
 _JOINED_WORD = r"[A-Za-z_$@#][\w$]*+(?>(?:(?:[.:-]|::)\w++)*)|\d\w*+(?>(?:[.:-]\w++)*)"
@@ -223,7 +225,7 @@ _RUN = lazy_pattern(
     rf"(?:({_URL})|([{_NAME_SET}]{{1,{NAME_CHARACTERS}}})|\Z)"
 )
 """Next run of characters of names, or URL, after any text that contains no name."""
-_TOKEN = lazy_pattern(rf"({_PATH}|{_FILE})|({_JOINED_WORD})")
+_TOKEN = lazy_pattern(rf"({_PATH}|{_MAIL_ADDRESS}|{_FILE})|({_JOINED_WORD})")
 
 _JOINED_OR_MIXED = lazy_pattern(r"[.:-]|[a-z0-9][A-Z]|[A-Z]{2}[a-z]|\d{3}")
 """Sign that a word is an identifier: a joining mark, a capital inside, or digits: ``run-time``, ``toJson``, ``E1234``.
@@ -242,8 +244,9 @@ PATH_MARKS = r"[\w.:/~)\]}*>$%-]"
 
 
 def specifics_of(text: str) -> dict[str, None]:
-    """Return the names in `text` that nobody could guess if they were removed: paths, URLs, identifiers, ids, and
-    numbers of three digits or more. They are the keys of the result, in order of first appearance."""
+    """Return the names in `text` that nobody could guess if they were removed: paths, URLs, mail addresses,
+    identifiers, ids, and numbers of three digits or more. They are the keys of the result, in order of first
+    appearance."""
     names: dict[str, None] = {}
     for url, run in _RUN.findall(text):
         if url:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from propcache.api import cached_property
 
-from planner.brief import PageStatement, brief_text, read_brief
+from planner.brief import PageStatement, brief_text, citation, read_brief
 from planner.evidence import TurnEvidence
 from planner.evidence.effects import retried
 from planner.evidence.hosts import is_host_text, without_boilerplate
@@ -329,8 +329,8 @@ def _effects_sentence(basis: QuestionBasis) -> str:
     turn_ids = recorded_turns(basis.request, basis.least_tokens)
     if not turn_ids:
         return "No effect is added by itself: write those that matter."
-    since = f", since {turn_ids[-1]}" if len(turn_ids) > 1 else ""
-    return f"Added by themselves, outside of that limit: the newest {len(turn_ids)} effects{since}."
+    listed = citation(sorted({*turn_ids}, key=lambda turn_id: int(turn_id[1:])))
+    return f"Added by themselves, outside of that limit: the effects of {listed}."
 
 
 def _failures_sentence(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> str:

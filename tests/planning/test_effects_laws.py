@@ -357,10 +357,38 @@ def test_the_line_in_place_of_effects_without_room_names_their_actions(target):
         messages += look(number)
     messages += [{"role": "assistant", "content": "So far."}, {"role": "user", "content": "Go on."}]
     page = plan_compaction(messages, "", planner="rules", target_tokens=target, now=0.0).brief
-    (rest,) = (line for line in page.splitlines() if "earlier ones" in line)
+    (rest,) = (line for line in page.splitlines() if "more effects" in line)
     counted = {action: int(count) for count, action in re.findall(r"(\d+)× (\w+)", rest)}
     assert counted.keys() == {"bestellen", "send_mail"}
     assert sum(counted.values()) + page.count("→ RC-") == 20
+
+
+@given(st.integers(20, 60), st.integers(0, 4), st.integers(700, 1_000))
+def test_many_calls_of_one_tool_leave_room_for_the_only_call_of_another(polls, at, target):
+    messages = [{"role": "user", "content": "Pay it, then wait for the job."}]
+    for number in range(polls):
+        if number == at:
+            messages += called(900, "pay_invoice", {"invoice": "INV-77", "amount": "81.40"}, '{"receipt": "PR-5519"}')
+        result = json.dumps({"job": "J-4", "seen": number, "progress": f"{number} of {polls} rows"})
+        messages += called(number, "poll_job", {"job": "J-4", "attempt": number}, result)
+    messages += [{"role": "assistant", "content": "So far."}, {"role": "user", "content": "Go on."}]
+    page = plan_compaction(messages, "", planner="rules", target_tokens=target, now=0.0).brief
+    assert "PR-5519" in page
+
+
+@given(st.integers(10, 30))
+def test_effects_without_room_are_counted_with_their_newest_objects(count):
+    note = "with all the words that a letter has, from the greeting to the very last line below the name " * 3
+    messages = [{"role": "user", "content": "Write to all of them."}]
+    for number in range(count):
+        arguments = {"subject": "Your place", "text": note, "to": f"guest{number}@example.org"}
+        messages += called(number, "send_mail", arguments, f"sent {number}")
+    messages += [{"role": "assistant", "content": "So far."}, {"role": "user", "content": "Go on."}]
+    page = plan_compaction(messages, "", planner="rules", target_tokens=800, now=0.0).brief
+    (rest,) = (line for line in page.splitlines() if "more effects" in line)
+    named = [int(number) for number in re.findall(r"guest(\d+)@example\.org", page)]
+    assert named == list(range(count - 1, count - 1 - len(named), -1))
+    assert len(re.findall("guest", rest)) >= 2
 
 
 @given(st.integers(1, 30), st.integers(800, 4_000))
@@ -373,7 +401,7 @@ def test_actions_are_shortened_before_the_oldest_are_left_out(count, target):
         messages += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [answer]}, *look(number)]
     messages += [{"role": "assistant", "content": "So far."}, {"role": "user", "content": "Go on."}]
     page = plan_compaction(messages, "", planner="rules", target_tokens=target, now=0.0).brief
-    listed = [line for line in page.splitlines() if "bestellen" in line]
+    listed = [line for line in page.splitlines() if "- bestellen" in line]
     if len(listed) < count:
         assert all(len(line) < len(note) / 2 for line in listed)
 
@@ -549,7 +577,7 @@ def test_the_number_of_many_earlier_actions_stays():
     plan = plan_compaction(messages, "", planner="rules", target_tokens=700, now=0.0)
     assert "invented_in_brief" not in {finding.code for finding in plan.findings}
     listed = plan.brief.count("→") + 1  # the last one is unanswered and so stays whole
-    assert f"earlier ones since t2: {60 - listed}× send_reminder" in plan.brief
+    assert f"more effects since t2: {60 - listed}× send_reminder" in plan.brief
 
 
 @pytest.mark.parametrize("status", ["failed", "declined", "error", "abgelehnt", "Fehler", "booked"])
