@@ -553,8 +553,9 @@ def _tool_with_objects(tool: str, done: Sequence[PageStatement], most_objects: i
     """Return the name of a tool with the number of its effects, of which `done` are the statements, and at most
     `most_objects` of their objects: ``3× send_mail (Ada, Eve, …)``."""
     count = sum(int(times[1]) if (times := _TIMES.match(statement.text)) else 1 for statement in done)
-    arguments = [_TIMES.sub("", statement.text).removeprefix(tool).strip() for statement in done]
-    objects = list(dict.fromkeys(shortened(_OBJECT_END.split(text)[0], OBJECT_CHARACTERS) for text in arguments if text))
+    arguments = (_TIMES.sub("", statement.text).removeprefix(tool).strip() for statement in done)
+    names = (shortened(_OBJECT_END.split(text)[0], OBJECT_CHARACTERS) for text in arguments)
+    objects = list(dict.fromkeys(filter(None, names)))
     shown = [*objects[:most_objects], *(["…"] if len(objects) > most_objects else [])]
     name = tool if count == 1 else f"{count}× {tool}"
     return f"{name} ({', '.join(shown)})" if most_objects and objects else name

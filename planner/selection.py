@@ -146,8 +146,8 @@ def brief_limit(request: PlanRequest, least_tokens: float) -> float:
 
 
 def recorded_turns(request: PlanRequest, least_tokens: float) -> list[str]:
-    """Return the ids of the turns whose effects on the outside world are listed in any case: there is room for them even
-    if a model's page of memory fills its limit."""
+    """Return the ids of the turns whose effects on the outside world are listed in any case, as there is room for them
+    even if a model's page of memory fills its limit."""
     room = (1 - BRIEF_SHARE) * _brief_room(request, least_tokens) / request.counter.scale
     shortest = request.evidence.once(effects_records)[-1]
     costs = list(accumulate(request.counter.raw(statement.line + "\n") for statement in shortest))

@@ -4,8 +4,8 @@ A word is a run of letters, or a number. In scripts without blanks between words
 each pair of neighbouring characters counts as a word, as in search engines. Figures are numbers, amounts, dates and
 times. They are compared by value: ``1,290``, ``1.290``, ``1 290`` and ``١٬٢٩٠`` are equal.
 
-Specifics are names that an agent cannot guess if they are removed: paths, URLs, mail addresses, identifiers, ids and numbers
-of three digits or more. Nothing here decides which of them matter.
+Specifics are names that an agent cannot guess if they are removed: paths, URLs, mail addresses, identifiers, ids and
+numbers of three digits or more. Nothing here decides which of them matter.
 """
 
 from __future__ import annotations
