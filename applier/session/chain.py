@@ -16,17 +16,18 @@ from pathlib import Path
 from typing import Any, cast
 
 from applier.learning.learned import Memory, lines_for, opening_text
-from applier.session.compaction import Compaction, attempt, pause_tier, run_row, situation_of
+from applier.session.compaction import Compaction, attempt, run_row, situation_of
 from applier.session.edits import Edits, draft
 from applier.session.history_tracker import is_list
 from applier.session.ledger import session_name
+from applier.session.pictures import fit_pictures
 from applier.session.planning import TASK_CHARACTERS
 from applier.session.presets import Preset
 from applier.session.pressure import level_after
 from applier.session.refusals import WINDOW_EXCEEDED, LostResults, TooHeavy, TooLong, stop_reason_of
 from applier.session.request import used_input_tokens
 from applier.session.state import State
-from applier.session.tiers import PlanAgain, PlanTurns, fit_pictures
+from applier.session.tiers import PlanAgain, PlanTurns
 from planner.analysis import analyze_history
 from planner.errors import StoreError, TranscriptError
 from planner.evidence.hosts import first_words
@@ -116,7 +117,7 @@ def end_request(state: State) -> None:
 
 def remove_pictures(state: State) -> None:
     """Remove old pictures if the request has more pictures, or more bytes, than the provider accepts."""
-    if state.setup.preset.steps and state.setup.store.may_write:
+    if state.is_too_heavy and state.setup.preset.steps and state.setup.store.may_write:
         attempt(state, fit_pictures, "pictures", forced=True)
 
 
@@ -139,7 +140,7 @@ def plan_ahead(state: State, *, is_turn_over: bool = False) -> None:
     history, counter, known, uses = tracker.history, tracker.counter, tracker.known_analysis, tracker.uses
     planned_turns = planning.ready.history.turns if planning.ready is not None else 0
     if len(history.turns) - planned_turns >= settings.background_new_turns:
-        target = (state.setup.preset.plan_goal or PlanTurns()).target_tokens_for(situation_of(state))
+        target = (state.plan_goal or PlanTurns()).target_tokens_for(situation_of(state))
         planning_copy = copy.copy(planning)
         analyze = partial(analyze_history, history, counter, known, uses)
         planning.worker.start(lambda: planning_copy.ask(analyze(), target), state.setup.clock())
@@ -155,8 +156,7 @@ def _plan_is_due(state: State, *, is_held: bool) -> bool:
     ahead = replace(measured, tokens=tokens, level=level, carried_tokens=measured.carried_tokens + AHEAD_CALLS * grown)
     if is_held and level not in ("critical", "exhausted"):
         return False
-    preset = state.setup.preset
-    triggers = (when for row in preset.steps if row.tier is preset.plan_goal for when in row.when)
+    triggers = (when for row in state.setup.preset.steps if row.tier is state.plan_goal for when in row.when)
     return any(when.fires(ahead) for when in triggers if not when.requested)
 
 
@@ -218,7 +218,7 @@ def _send(state: State) -> list[Any]:
     state.pressure.note_sent(ledger.view.total, added, state.kept_tokens)
     sent = state.to_send()
     ledger.note_sent(sent, setup.clock())
-    _save(state)
+    save_for_restart(state)
     ledger.note_use(setup.store)
     return sent
 
@@ -250,7 +250,7 @@ def compact(
     state.pressure.maximum_tokens = maximum_tokens
     if compaction.applied:
         state.ledger.tracker = state.ledger.tracker.recognizing(compaction.messages, len(state.ledger.frame.head))
-        _save(state)
+        save_for_restart(state)
     return compaction
 
 
@@ -309,7 +309,8 @@ def recover(state: State, messages: Sequence[object], refused: TooLong | TooHeav
     view, before = state.ledger.view, state.tokens
     if isinstance(refused, TooHeavy):
         pressure.refuse_load(refused, view.load)
-        attempt(state, fit_pictures, "request_too_large", forced=True)
+        if state.is_too_heavy:
+            attempt(state, fit_pictures, "request_too_large", forced=True)
     else:
         pressure.refuse(refused, view.total)
     if isinstance(refused, TooLong) or (refused.is_size and state.ledger.view is view):
@@ -339,23 +340,7 @@ def _with_missing_results_noted(state: State, messages: Sequence[object]) -> lis
     return None
 
 
-def undo(state: State) -> bool:
-    """Return to the list before the last compaction; pause all automatic compaction; return False if there was no
-    compaction."""
-    before = state.tokens
-    if not state.ledger.undo():
-        return False
-    state.pressure.left_tokens = 0
-    for row in state.setup.preset.steps:
-        pause_tier(state, row.tier, forced=False, is_held=True)
-        pause_tier(state, row.tier, forced=True, is_held=True)
-    text = "the last compaction was taken back"
-    state.setup.log("undone", text, tokens_before=before, tokens_after=state.tokens)
-    _save(state)
-    return True
-
-
-def _save(state: State) -> None:
+def save_for_restart(state: State) -> None:
     """Store the session's state, if it has changed, so that a restarted process can continue from it. The state of a
     shared session is stored by `Sharing` instead."""
     setup, ledger = state.setup, state.ledger

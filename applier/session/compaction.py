@@ -111,7 +111,7 @@ def run_row(state: State, row: Step) -> None:
     if is_bound and state.is_in_turn:
         return  # wait for the end of the turn: a change within it would lose the model's thinking
     least_tokens = min(row.min_savings_tokens, int(measured.limit_tokens * LEAST_SAVINGS_SHARE)) if is_bound else 0
-    if is_bound and row.tier is state.setup.preset.plan_goal:
+    if is_bound and row.tier is state.plan_goal:
         if state.planning.is_under_way:
             return  # wait for the plan that the worker makes: a second one would cost as much
         if measured.tokens - measured.beside_tokens - state.kept_tokens - state.live_tokens < least_tokens:
@@ -222,7 +222,7 @@ def _apply(
         return "store_failed", "the store was created again"
     if trigger != "arrival":
         ledger.note_compaction(before)
-    plan_goal = state.setup.preset.plan_goal
+    plan_goal = state.plan_goal
     if frame.plan is not before.plan or (plan_goal is not None and change.tier == plan_goal.name):
         view_tokens = state.pressure.gauge.of_messages(view.total)
         state.pressure.carried_tokens, state.pressure.left_tokens = 0, max(0, view_tokens - state.live_tokens)

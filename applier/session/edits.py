@@ -20,8 +20,7 @@ from applier.view import laid_out
 from planner.layout import inner_mark
 from planner.placeholders import clean
 from planner.plan import CompactionPlan
-from planner.reading.media import PICTURES
-from planner.reading.messages import Block, Message, blocks, plain_message, unmarked
+from planner.reading.messages import PICTURES, Block, Message, blocks, plain_message, unmarked
 from planner.thinking import without_thinking
 
 Place = tuple[int, int]

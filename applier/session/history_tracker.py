@@ -17,7 +17,7 @@ from planner.analysis import Analysis, analyze_history, call_alone
 from planner.errors import TranscriptError
 from planner.evidence.calls import Call
 from planner.plan import CompactionPlan
-from planner.reading.media import MANY_IMAGES_PIXELS, image_size, pictures_in, source_data, visible_pages
+from planner.reading.media import MANY_IMAGES_PIXELS, image_size, source_data, visible_pages
 from planner.reading.messages import (
     Block,
     History,
@@ -29,6 +29,7 @@ from planner.reading.messages import (
     checked_message,
     json_pieces,
     message_digest,
+    pictures_in,
     plain_message,
     result_ids,
     result_text,

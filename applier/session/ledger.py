@@ -375,15 +375,6 @@ class Ledger:
         older = replace(before, plan=before.plan and before.plan.unbound())
         self.undoable = (*self.undoable, Undoable(older, None))[-MOST_UNDOABLE:]
 
-    def undo(self) -> bool:
-        """Return to the list before the last compaction; return False if there is none."""
-        if not self.undoable:
-            return False
-        last, self.undoable = self.undoable[-1], self.undoable[:-1]
-        self.thought_since, self.cached_messages = last.thought_since or 0, 0
-        self.take_into_force(replace(self.committed, frame=last.frame))
-        return True
-
     def note_use(self, store: SessionStore) -> None:
         """Record in the store that the originals are in use, so that it does not delete them as old; at most once an
         hour."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from applier.session.pressure import LEVEL_ORDER, Level, Measurement
+from applier.session.pressure import When
 from applier.session.tiers import (
     ClearResults,
     DemoteLarge,
@@ -23,48 +23,9 @@ from applier.session.tiers import (
 )
 from applier.settings import SessionSettings
 from planner.errors import SettingsError
-from planner.prices import carrying_costs_more
 
 RECOVERY_SHARE = 0.6
 """Largest share that is kept of a list that the provider refused, whatever the user's settings are."""
-
-
-@dataclass(frozen=True, slots=True)
-class When:
-    """Trigger of a row in a preset. It fires if all its fields hold; one without fields fires at every call."""
-
-    name: str
-    level: Level = "normal"
-    """Fullness of the window from which the trigger fires."""
-    tokens_over: int = 0
-    """Size of the prompt from which the trigger fires, in tokens."""
-    share_over: float = 0.0
-    """Size of the prompt from which the trigger fires, as a share of the limit."""
-    room_under: int = 0
-    """Number of free tokens up to which the trigger fires; in a small window at most an eighth of it. 0: not used."""
-    idle_seconds: float = 0.0
-    """Time since the last call from which the trigger fires."""
-    growth_pays: bool = False
-    """True if the trigger waits until rereading the messages added since has cost as much as a compaction would."""
-    dearer: bool = False
-    """True if the trigger waits until the provider charges more for each token of so long a prompt, and a compaction
-    would avoid that."""
-    requested: bool = False
-    """True if the trigger waits for a requested compaction."""
-
-    def fires(self, measured: Measurement) -> bool:
-        """Return True if the numbers `measured` meet all conditions of this trigger."""
-        room, goal, prices = measured.limit_tokens - measured.tokens, measured.goal_tokens, measured.prices
-        return (
-            LEVEL_ORDER.index(measured.level) >= LEVEL_ORDER.index(self.level)
-            and measured.tokens >= self.tokens_over
-            and measured.tokens >= measured.limit_tokens * self.share_over
-            and (not self.room_under or room <= min(self.room_under, measured.limit_tokens // 8))
-            and measured.idle_seconds >= self.idle_seconds
-            and (not self.growth_pays or (goal > 0 and carrying_costs_more(measured.carried_tokens, goal, prices)))
-            and (not self.dearer or prices.factor(measured.tokens) > prices.factor(goal + measured.beside_tokens))
-            and (not self.requested or bool(measured.requested))
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +59,6 @@ class Preset:
     """Share of the tokens left by a plan that may be used to repeat the files that the agent read last."""
     expected_growth_tokens: float = 0.0
     """Tokens that a call probably adds, until that is measured."""
-
-    @property
-    def plan_goal(self) -> PlanTurns | None:
-        """Tier (way to shorten the list) of the first row that makes a plan, with its goal; None if none does."""
-        return next((row.tier for row in self.steps if isinstance(row.tier, PlanTurns)), None)
 
     def tuned(self, settings: SessionSettings) -> Preset:
         """Return this preset (a table of ways to shorten the list) with the user's `settings` in place of its

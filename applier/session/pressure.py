@@ -1,4 +1,4 @@
-"""Size, limit and cost of a session's prompts, and pauses of tiers (ways to shorten the list) that did not help.
+"""Size, limit and cost of a session's prompts, triggers that depend on them, and pauses of tiers (ways to shorten).
 
 `Gauge` corrects our estimates of tokens by the provider's own counts. Knows numbers only, no messages. Values in it
 are replaced, never changed in place, so that copies are independent.
@@ -16,7 +16,7 @@ from applier.session.refusals import TooHeavy, TooLong
 from applier.session.request import AgentCall
 from applier.settings import SessionSettings
 from planner.evidence.calls import RESTORE_TOOL, bare_tool_name, restore_tool_of
-from planner.prices import ModelPrices, cache_prices
+from planner.prices import ModelPrices, cache_prices, carrying_costs_more
 from planner.reading.media import MANY_IMAGES
 from planner.reading.tokens import TokenCounter
 
@@ -224,6 +224,44 @@ class Measurement:
     requested: str = ""
     """Cause of a compaction requested for this call (``tool``, ``window_exceeded``); empty without one."""
     prices: ModelPrices = field(default_factory=cache_prices)
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """Trigger of a row in a preset. It fires if all its fields hold; one without fields fires at every call."""
+
+    name: str
+    level: Level = "normal"
+    """Fullness of the window from which the trigger fires."""
+    tokens_over: int = 0
+    """Size of the prompt from which the trigger fires, in tokens."""
+    share_over: float = 0.0
+    """Size of the prompt from which the trigger fires, as a share of the limit."""
+    room_under: int = 0
+    """Number of free tokens up to which the trigger fires; in a small window at most an eighth of it. 0: not used."""
+    idle_seconds: float = 0.0
+    """Time since the last call from which the trigger fires."""
+    growth_pays: bool = False
+    """True if the trigger waits until rereading the messages added since has cost as much as a compaction would."""
+    dearer: bool = False
+    """True if the trigger waits until the provider charges more for each token of so long a prompt, and a compaction
+    would avoid that."""
+    requested: bool = False
+    """True if the trigger waits for a requested compaction."""
+
+    def fires(self, measured: Measurement) -> bool:
+        """Return True if the numbers `measured` meet all conditions of this trigger."""
+        room, goal, prices = measured.limit_tokens - measured.tokens, measured.goal_tokens, measured.prices
+        return (
+            LEVEL_ORDER.index(measured.level) >= LEVEL_ORDER.index(self.level)
+            and measured.tokens >= self.tokens_over
+            and measured.tokens >= measured.limit_tokens * self.share_over
+            and (not self.room_under or room <= min(self.room_under, measured.limit_tokens // 8))
+            and measured.idle_seconds >= self.idle_seconds
+            and (not self.growth_pays or (goal > 0 and carrying_costs_more(measured.carried_tokens, goal, prices)))
+            and (not self.dearer or prices.factor(measured.tokens) > prices.factor(goal + measured.beside_tokens))
+            and (not self.requested or bool(measured.requested))
+        )
 
 
 class Pause(NamedTuple):

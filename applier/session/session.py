@@ -27,6 +27,7 @@ from applier.session.refusals import read_refusal
 from applier.session.request import AgentCall
 from applier.session.sharing import Sharing
 from applier.session.state import SessionState, Setup, State
+from applier.session.undo import undo
 from applier.settings import SessionSettings
 from applier.store.excerpt import Restored, SearchResult, check_selection, find_matches
 from applier.store.opening import SessionStore
@@ -353,7 +354,7 @@ class Session:
         leaves out. Then nothing is compacted automatically until the list has grown further or does not fit the window.
         """
         with self._guard.across_processes() as state:
-            return chain.undo(state)
+            return undo(state)
 
     def restore(
         self,

@@ -23,6 +23,7 @@ from applier.session.planning import BreakerState, Planned, Planning
 from applier.session.presets import Preset, preset_named
 from applier.session.pressure import Level, Measurement, Pause, Pressure, level_after
 from applier.session.request import AgentCall
+from applier.session.tiers import PlanTurns
 from applier.settings import SessionSettings, load_settings
 from applier.store.excerpt import Restored
 from applier.store.opening import SessionStore
@@ -121,9 +122,15 @@ class State:
         return self.pressure.gauge.prompt(self.ledger.view.total)
 
     @property
+    def plan_goal(self) -> PlanTurns | None:
+        """Tier (way to shorten the list) of the preset's first row that makes a plan, with its goal; None if none
+        does."""
+        return next((row.tier for row in self.setup.preset.steps if isinstance(row.tier, PlanTurns)), None)
+
+    @property
     def goal_tokens(self) -> int:
         """Tokens that the next plan should leave, without the newest, unanswered messages."""
-        pressure, tier = self.pressure, self.setup.preset.plan_goal
+        pressure, tier = self.pressure, self.plan_goal
         if tier is None:
             return pressure.room_tokens
         return tier.goal_tokens(pressure.room_tokens, pressure.gauge.of_messages(self.ledger.tracker.tokens))
@@ -144,6 +151,11 @@ class State:
     def is_too_long(self) -> bool:
         """True if the prompt would be too long for the model's window if it were sent now."""
         return self.tokens > self.pressure.limit_tokens
+
+    @property
+    def is_too_heavy(self) -> bool:
+        """True if the list would have more pictures or more bytes than the provider accepts if it were sent now."""
+        return self.pressure.limits.excess(self.ledger.view.load) > 1
 
     @property
     def is_in_turn(self) -> bool:

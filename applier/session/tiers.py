@@ -2,7 +2,8 @@
 
 A tier reads a `Situation` and returns `Edits` (the changes it wants), or None if there is nothing to do; it changes
 nothing itself. Some tiers plan: they decide for each turn, and guards check that failed attempts and the user's words
-stay. The others replace single tool results, pasted texts and pictures by a short text.
+stay. The others replace single tool results and pasted texts by a short text; for pictures see
+`applier.session.pictures`.
 
 Calls stay, so that each call has its result. In a result, lines of a failure and words of the user stay verbatim. New
 content that the agent looked up is shortened only if the prompt would not fit otherwise. The text says how to restore
@@ -19,16 +20,15 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from applier.session.edits import Edits, Frame, Place, with_texts
-from applier.session.history_tracker import HistoryTracker, Load, Result, picture_load
+from applier.session.history_tracker import HistoryTracker, Load, Result
 from applier.session.pressure import Gauge, MediaLimits
 from planner.analysis import Analysis
 from planner.evidence.calls import RESTORE_TOOL, CallKind, bare_tool_name
 from planner.guards import check_plan
-from planner.placeholders import clean, media_mark, with_gaps
+from planner.placeholders import with_gaps
 from planner.plan import CompactionPlan, HistoryStamp, Provenance, Strategy, TurnDecision
 from planner.reading.lines import Line
-from planner.reading.media import MANY_IMAGES, pictures_in, source_data
-from planner.reading.messages import Block, History, Turn, blocks, plain_message, readable_text
+from planner.reading.messages import History, Turn, blocks, plain_message
 from planner.settings import PlanSettings
 
 WORTH_SHARE, NEW_SHARE = 0.75, 0.5
@@ -524,99 +524,3 @@ def _result_lines(tracker: HistoryTracker, result: Result) -> tuple[Sequence[Lin
 def _fitting_lines(lines: Sequence[Line], characters: int) -> set[int]:
     sizes = accumulate(len(line.text) + 1 for line in lines)
     return {line.number for line, size in zip(lines, sizes, strict=True) if size <= characters}
-
-
-ROOM_SHARE = 0.5
-"""Share of a limit that is filled after pictures were removed. The free rest makes removals rare, as each makes the
-provider read the list again."""
-TEXT_CHARACTERS = 2_000
-"""Largest length of the text that remains of a tool result with a removed picture."""
-REMOVED_FROM_HEAD = "[picture removed, its turn is stored]"
-"""Line below the text that remains of a picture in the compacted part."""
-
-
-@dataclass(frozen=True, slots=True)
-class _PictureBlock:
-    """Block of the sent list that contains pictures, as a candidate for removal."""
-
-    place: Place
-    """Index of the block's message, below zero in the compacted part, and index of the block."""
-    block: Block
-    load: Load
-    rank: tuple[int, Place]
-    """Sort key for the order of removal: tool results, then the user's pictures, then unanswered messages; oldest
-    first."""
-
-
-def fit_pictures(situation: Situation) -> Edits | None:
-    """Remove pictures until the request has no more pictures and bytes than the provider accepts; None if that is so
-    already."""
-    limits, load, tracker, frame = situation.limits, situation.load, situation.tracker, situation.frame
-    if limits.excess(load) <= 1:
-        return None
-    candidates = [
-        *_picture_blocks(frame.head, -len(frame.head), situation),
-        *_picture_blocks(tracker.plain[frame.start :], frame.start, situation),
-    ]
-    removed = _pictures_to_remove(sorted(candidates, key=lambda block: block.rank), limits, load)
-    if not removed:
-        return None
-    texts = {block.place: _text_of(block.block) for block in removed}
-    in_head = {place: f"{clean(text)}\n{REMOVED_FROM_HEAD}" for place, text in texts.items() if place[0] < 0}
-    head = tuple(with_texts(message, in_head, at) for at, message in enumerate(frame.head, -len(frame.head)))
-    count = sum(block.load.images for block in removed)
-    return Edits(
-        f"{count} pictures: {load.images} pictures and {load.size:,} bytes are more than a request may have",
-        placeholders={place: text for place, text in texts.items() if place[0] >= 0},
-        head=head if in_head else (),
-    )
-
-
-def _picture_blocks(messages: Sequence[object], start: int, situation: Situation) -> Iterator[_PictureBlock]:
-    """Yield the blocks with pictures in user `messages`, the first of which has the index `start` in the history."""
-    live_start, replaced = situation.tracker.live_start, situation.frame.placeholders
-    for at, message in enumerate(map(plain_message, messages), start):
-        for number, block in enumerate(blocks(message)):
-            pictures = [] if (at, number) in replaced else [*pictures_in([block])]
-            load = sum(map(picture_load, pictures), Load(size=sum(len(source_data(picture)) for picture in pictures)))
-            if load.images and message["role"] == "user":
-                of_user, is_live = block["type"] != "tool_result", at >= live_start and at >= 0
-                yield _PictureBlock((at, number), block, load, (2 * is_live + of_user, (at, number)))
-
-
-def _pictures_to_remove(candidates: Sequence[_PictureBlock], limits: MediaLimits, load: Load) -> list[_PictureBlock]:
-    """Return the blocks to remove, so that a request with this `load` of pictures and bytes is within `limits`. First
-    come pictures that are too large alone, then large ones in tool results if many pictures forbid them, then the
-    others in order of their rank."""
-    removed = [block for block in candidates if block.load.largest > limits.largest]
-    load = _load_without(load, removed, limits)
-    if load.large and load.images > MANY_IMAGES:  # a request with many pictures may have no large one
-        of_tools = (block for block in candidates if block.block["type"] == "tool_result")
-        large = [block for block in of_tools if block.load.large and block not in removed]
-        removed, load = removed + large, _load_without(load, large, limits)
-    has_large = load.large and load.images > MANY_IMAGES  # those of the user stay, so other pictures go
-    present_limits = replace(limits, images=MANY_IMAGES) if has_large else limits
-    if present_limits.excess(replace(load, large=0)) <= 1:
-        return removed
-    for block in candidates:
-        if present_limits.excess(replace(load, large=0)) <= ROOM_SHARE:
-            break
-        if block not in removed:
-            removed, load = [*removed, block], _load_without(load, [block], limits)
-    return removed
-
-
-def _load_without(load: Load, removed: Sequence[_PictureBlock], limits: MediaLimits) -> Load:
-    """Return what remains of `load` (number of pictures, bytes) without the blocks `removed`."""
-    freed = sum((block.load for block in removed), Load())
-    largest = 0 if freed.largest > limits.largest else load.largest
-    return Load(load.images - freed.images, load.large - freed.large, load.size - freed.size, largest)
-
-
-def _text_of(block: Block) -> str:
-    """Return the text in place of a block with pictures: its own text, and a mark for each removed picture."""
-    inner = block.get("content")
-    parts = inner if isinstance(inner, list) else [block]
-    marks = [mark for part in parts if isinstance(part, dict) and (mark := media_mark(part))]
-    text = "\n".join(readable_text([part]) for part in parts if not (isinstance(part, dict) and media_mark(part)))
-    return "\n".join(filter(None, [text[:TEXT_CHARACTERS], *marks]))

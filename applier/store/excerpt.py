@@ -16,8 +16,7 @@ from planner.errors import ReferenceNotFound, SettingsError
 from planner.placeholders import ranges_of
 from planner.programming.coding_tools import defines
 from planner.reading.lines import Line, Part, join_lines, turn_lines, without_numbers
-from planner.reading.media import pictures_in
-from planner.reading.messages import Block, History, Message, Turn, read_history
+from planner.reading.messages import Block, History, Message, Turn, pictures_in, read_history
 
 CONTEXT_LINES, MANY_CONTEXT_LINES = 2, 1
 """Number of lines shown before and after a matching line in one turn; the second if there are more than `FEW_LINES`

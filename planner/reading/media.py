@@ -11,7 +11,7 @@ import io
 import math
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.reading.messages import Block, field_of
@@ -45,8 +45,6 @@ _TEXT_NAME = re.compile(r"text/|/json|/csv|/xml")
 _HINT_CHARACTERS = 100
 """Largest length of a text next to a medium in which its type is looked for. A longer text is content."""
 
-PICTURES = ("image", "document")
-"""Types of content blocks that count as pictures."""
 MANY_IMAGES = 20
 """Number of images in a request above which no side of an image may exceed `MANY_IMAGES_PIXELS`."""
 MANY_IMAGES_PIXELS = 2_000
@@ -126,15 +124,6 @@ def document_tokens(block: Block) -> int:
     """Return how many tokens a document costs by its pages, of which it has at least one. If they cannot be counted,
     their number is estimated from the bytes."""
     return max(1, visible_pages(block) or len(source_data(block)) * 3 // 4 // PDF_PAGE_BYTES) * PDF_PAGE_TOKENS
-
-
-def pictures_in(content: Sequence[object]) -> Iterator[Block]:
-    """Yield the image and document blocks in the list `content` of a message, also those inside tool results."""
-    for block in content:
-        if isinstance(block, dict) and block.get("type") in PICTURES:
-            yield block
-        elif isinstance(block, dict) and isinstance(inner := block.get("content"), list):
-            yield from pictures_in(inner)
 
 
 def source_data(block: Block) -> str:

@@ -28,6 +28,8 @@ ROLES = ("user", "assistant", "system")
 """Roles of a message; only newer models accept ``system`` messages inside a conversation."""
 THINKING = ("thinking", "redacted_thinking")
 """Types of blocks with a model's thinking."""
+PICTURES = ("image", "document")
+"""Types of content blocks that count as pictures."""
 OPAQUE = "opaque"
 """Type of a block with content from another program's format that cannot be translated. Its message stays the same."""
 _CHAT_ROLES = ("tool", "function")
@@ -150,6 +152,15 @@ def call_ids(message: Message) -> list[str]:
 def result_ids(message: Message) -> list[str]:
     """Return the ids of the calls whose results are in `message`, in order, also of those that the provider ran."""
     return [str(block.get("tool_use_id")) for block in blocks(message) if block["type"].endswith("tool_result")]
+
+
+def pictures_in(content: Sequence[object]) -> Iterator[Block]:
+    """Yield the image and document blocks in the list `content` of a message, also those inside tool results."""
+    for block in content:
+        if isinstance(block, dict) and block.get("type") in PICTURES:
+            yield block
+        elif isinstance(block, dict) and isinstance(inner := block.get("content"), list):
+            yield from pictures_in(inner)
 
 
 def result_text(block: Block) -> str:

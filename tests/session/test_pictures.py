@@ -14,8 +14,7 @@ from applier.session import Session
 from applier.session.history_tracker import load_of
 from applier.session.pressure import MediaLimits
 from applier.testing import Request, judge
-from planner.reading.media import pictures_in
-from planner.reading.messages import blocks, plain_message
+from planner.reading.messages import blocks, pictures_in, plain_message
 from tests.session.agent import Clock
 
 SMALL, LARGE = (64, 64), (2_400, 1_400)

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from applier.session.presets import When
-from applier.session.pressure import LEVELS, Measurement, level_after, prompt_limit_tokens
+from applier.session.pressure import LEVELS, Measurement, When, level_after, prompt_limit_tokens
 from planner.prices import cache_prices
 
 HAIKU = cache_prices("claude-haiku-5-5")
