@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice, product
 from typing import Literal, NamedTuple, get_args
 
 from planner.evidence import Evidence, TurnEvidence
@@ -30,6 +30,8 @@ HEADINGS: tuple[Heading, ...] = get_args(Heading)
 """Headings of the page of memory, in order. They are for the user's wishes, the state of the work, effects on the
 outside world, failures and their causes, decisions, what was learned, running and waiting calls, the agent's own notes,
 and what is left to do."""
+HEADINGS_RAW_TOKENS = 2 * len(HEADINGS)
+"""Raw tokens of all headings on a page of memory, about two each."""
 GIVE_WAY: tuple[Heading, ...] = (
     "FACTS",
     "DECISIONS",
@@ -56,9 +58,9 @@ are ignored, as a citation of everything shows nothing."""
 QUOTE_WORDS = 3
 """Number of words from which a quotation must be the user's own words. In scripts without blanks each pair of
 characters counts as a word."""
-MOST_NAMED, MOST_OBJECTS = 4, 12
+MOST_NAMED, MOST_OBJECTS, FEW_OBJECTS = 4, 12, 4
 """Largest numbers of tools, and of their objects together, that are named in place of effects for which there is no
-room."""
+room; the smaller number of objects is for a small page."""
 OBJECT_CHARACTERS = 32
 """Length to which each of these objects is cut."""
 MOST_ADDED = 24
@@ -516,8 +518,9 @@ def with_record(
             break
     fitting = sum(total <= most_raw_tokens for total in accumulate(costs))
     added = missing[:fitting]
-    shorter = [(count, MOST_OBJECTS) for count in range(fitting, -1, -1)] + [(0, 0)]
-    for count, most_objects in shorter if fitting < len(missing) else ():
+    some_listed = product((MOST_OBJECTS, FEW_OBJECTS), range(fitting, 0, -1))
+    none_listed = product((MOST_OBJECTS, FEW_OBJECTS, 0), (0,))
+    for most_objects, count in chain(some_listed, none_listed) if fitting < len(missing) else ():
         rest = _rest(missing[count:], most_objects)
         added = [*missing[:count], rest]
         if sum(costs[:count]) + _raw_tokens(rest, counter) <= most_raw_tokens:
@@ -568,7 +571,7 @@ def fit_brief(text: str, counter: TokenCounter, most_raw_tokens: float) -> tuple
     written = read_brief(text)
     statements: list[PageStatement | None] = [*written]
     costs = [_raw_tokens(statement, counter) for statement in written]
-    excess, reduced = sum(costs) + 2 * len(HEADINGS) - most_raw_tokens, 0  # each heading takes about two tokens
+    excess, reduced = sum(costs) + HEADINGS_RAW_TOKENS - most_raw_tokens, 0
     numbered = sorted(enumerate(written), key=lambda place: (GIVE_WAY.index(place[1].heading), -place[0]))
     for at, statement in numbered:
         if excess <= 0:

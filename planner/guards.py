@@ -193,7 +193,7 @@ def _with_effects(
 def _effects_findings(written: str, brief: str, record: Sequence[PageStatement]) -> Iterator[Finding]:
     """Yield remarks on the effects and open calls in `record` that the page of memory lacked as it was `written`: on
     those that were added in `brief`, and on those for which there was no room."""
-    cut = unlisted(brief, record)
+    cut = dict.fromkeys(unlisted(brief, record))
     added = [statement for statement in unlisted(written, record) if statement not in cut]
     if added:
         problem = f"the brief lacks effects or open calls of {_turn_ids(added)}"

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import accumulate, takewhile
 from typing import Any, NamedTuple
 
-from planner.brief import PageStatement, brief_text, fit_brief, read_brief, with_record
+from planner.brief import HEADINGS_RAW_TOKENS, PageStatement, brief_text, fit_brief, read_brief, with_record
 from planner.evidence import TurnEvidence
 from planner.layout import introduction_text, note_parts
 from planner.pinned import Pinned, memory_room, pinned
@@ -215,11 +215,15 @@ def _brief_with_record(request: PlanRequest, proposal: Proposal, room: float) ->
     """Return the page of memory of `proposal` with the list of effects on the outside world. `room`: raw tokens for the
     page and filling lines."""
     counter, records = request.counter, request.evidence.once(effects_records)
-    brief = brief_text(statement for statement in read_brief(proposal.brief) if statement not in records[0])
+    written = [statement for statement in read_brief(proposal.brief) if statement not in records[0]]
+    raw = {statement: counter.raw(statement.line + "\n") for statement in written}
     limit = max(RECORD_SHARE * room, min(LEAST_RECORD_SHARE * request.target_tokens / counter.scale, room))
     if _is_by_model(proposal):  # a model was asked to leave room for the record: its whole brief stays
-        limit = max(min(limit, room - counter.raw(brief)), (1 - BRIEF_SHARE) * room)
-    return with_record(brief, records, counter, limit)
+        limit = max(min(limit, room - sum(raw.values())), (1 - BRIEF_SHARE) * room)
+    else:  # addresses of pages, the facts on a page by rules, give way to effects
+        facts_raw = sum(raw[statement] for statement in written if statement.heading == "FACTS")
+        limit = min(limit + facts_raw, room - HEADINGS_RAW_TOKENS - (sum(raw.values()) - facts_raw))
+    return with_record(brief_text(written), records, counter, limit)
 
 
 def _with_more_words(brief: str, pins: Pinned) -> str:

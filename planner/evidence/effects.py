@@ -38,6 +38,10 @@ ARGUMENT_CHARACTERS = 80
 """Length to which one argument or JSON value is cut in the text about an effect."""
 
 
+_LONE_KEY = lazy_pattern(r",?(?: [^\s,]{1,40}:)?…$")
+"""End of a cut text, with the name of a field that lost its value: ``, amount:…``."""
+
+
 class CallPlace(NamedTuple):
     """Place of a tool call in the conversation."""
 
@@ -90,13 +94,16 @@ class Effect:
 
 
 def _cut(text: str, most: int) -> str:
-    """Cut `text`, but keep the first word with a digit of what is left out: ``send_mail Your refund… R-88140``."""
+    """Cut `text` to `most` characters, but keep the first field or word with a digit of what is left out: ``send_mail
+    Your refund… amount: 41.6``. No field loses its value but keeps its name."""
     if len(text) <= most:
         return text
-    kept = shortened(text, most)
-    words = (word.strip(",.;:()") for word in text[len(kept) - 1 :].split())
-    number = next((word for word in words if any(map(str.isdigit, word)) and 2 * len(word) < most), "")
-    return f"{shortened(text, most - len(number) - 1)} {number}" if number else kept
+    kept = _LONE_KEY.sub("…", shortened(text, most))
+    left_out = text[len(kept) - 1 :]
+    words = (word.strip(",.;:()") for word in left_out.split())
+    numbers = (part for part in chain(left_out.split(", ")[1:], words) if any(map(str.isdigit, part)))
+    number = next((part for part in numbers if 2 * len(part) < most), "")
+    return f"{_LONE_KEY.sub('…', shortened(text, most - len(number) - 1))} {number}" if number else kept
 
 
 def effects(evidence: Evidence) -> list[Effect]:

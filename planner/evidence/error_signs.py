@@ -41,7 +41,7 @@ _LANGUAGES = (
     _Language(
         r"(?:\w{0,40}_)?(?:error|exception)\b|(?-i:\w{1,40}(?:Error|Exception))\b|(?:\w{1,20} ){0,3}failed\b|failure\b"
         r"|traceback\b(?: \(most recent call last\))?",
-        "none|null|false",
+        "none|null|false|no errors?",
         "state result outcome",
         "success ok succeeded",
         "failed failure declined denied rejected refused timeout timedout notfound forbidden unauthorized"
@@ -85,6 +85,8 @@ def _words(lists: Iterable[str]) -> frozenset[str]:
 
 
 _ERROR_KEYS = frozenset({"error", "errors", "errormessage", "exception", "failure"})
+_ERROR_CODE_KEYS = frozenset({"errcode", "errno", "errorcode"})
+"""Names of fields with a number that is 0 without an error, as in many Chinese services."""
 _ERROR_KEY = lazy_pattern("|".join(language.error for language in _LANGUAGES[1:]), re.I)
 """Word for an error in other languages than English, as the name or value of a field: ``fehler``, ``错误``."""
 _STATE_KEYS = _STATUS_KEYS | _words(language.state for language in _LANGUAGES)
@@ -149,17 +151,19 @@ class ErrorField(NamedTuple):
 def error_field(result: Mapping[str, Any], asked: str, *, may_act: bool, depth: int = 0) -> ErrorField | None:
     """Return the field of the JSON object `result` that reports an error.
 
-    Such a field is a status of HTTP of 400 to 599, an ``error`` that is not empty, a ``success`` that is false, or else
-    a status in words such as ``declined``. `asked`: name and arguments of the call; a status that it asks for is no
-    error: ``reject_offer``. `may_act`: True if the call may be an action, so that a status may be that of its end. If
-    the object has a single field with another object, that one is read, too, with the `depth` 1.
+    Such a field is a status of HTTP of 400 to 599, an ``errcode`` other than 0, an ``error`` that is not empty, a
+    ``success`` that is false, or else a status in words such as ``declined``. `asked`: name and arguments of the call;
+    a status that it asks for is no error: ``reject_offer``. `may_act`: True if the call may be an action; only then may
+    a status in words report its failure, as a call that reads returns statuses of other things. If the object has a
+    single field with another object, that one is read, too, with the `depth` 1.
     """
     doubtful = None
     for key, value in result.items():
         name = _plain(key)
         is_http = name in _STATUS_KEYS and isinstance(value, int) and 400 <= value <= 599
-        is_no_success = (name in _SUCCESS_KEYS and value is False) or (name == "iserror" and value is True)
-        if is_http or is_no_success or (_names_error(key) and _is_error(value)):
+        is_no_success = (name in _SUCCESS_KEYS and value is False) or (name in ("iserror", "failed") and value is True)
+        is_code = name in _ERROR_CODE_KEYS and isinstance(value, int) and value != 0
+        if is_http or is_no_success or is_code or (_names_error(key) and _is_error(value)):
             return ErrorField(key, is_sure=True)
         if name in _STATE_KEYS and isinstance(value, str) and _is_failed_state(name, value, asked, may_act=may_act):
             doubtful = doubtful or ErrorField(key, is_sure=False)

@@ -582,6 +582,8 @@ REPORTS = [
     "Buchungsfehler 409: belegt",
     "Fehler beim Buchen: belegt",
     "Erreur : carte refusée",
+    '{"errcode": 40029, "errmsg": "余额不足"}',
+    '{"failed": true, "reason": "sold out"}',
     "Error: saldo insuficiente",
     "Erro: saldo insuficiente",
     "Ошибка: недостаточно средств",
@@ -613,6 +615,7 @@ NO_REPORTS = {
     "a denial": [
         ("book_room", text)
         for text in (
+            *('{"errcode": 0, "errmsg": "ok"}', '{"error": "No error", "id": 7}', '{"failed": false}'),
             *('{"error": false}', '{"errors": [], "id": 7}', '{"error": "none"}', "Error: none", "Fehler: keine"),
             *("Erreur : aucune", "Erro: nenhum", "Ошибка: нет", "Hata: yok", "خطأ: لا", "त्रुटि: नहीं", "没有错误：完成"),
             *(

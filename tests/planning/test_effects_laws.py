@@ -376,6 +376,32 @@ def test_many_calls_of_one_tool_leave_room_for_the_only_call_of_another(polls, a
     assert "PR-5519" in page
 
 
+@pytest.mark.parametrize("target", [600, 1_000, 1_500])
+def test_addresses_of_pages_take_no_room_from_effects(target):
+    messages = [{"role": "user", "content": "Order a sample from each of the fifteen."}]
+    for number in range(15):
+        address = f"https://supplier{number}.example.com/catalogue/2026/samples-and-swatches?page={number}&sort=asc"
+        messages += called(number, "web_fetch", {"url": address}, "a long text about cloth " * 40 + f"item {number}")
+        messages += act(number, "order_sample", f"SW-{number}", failed=False)
+        messages += [{"role": "assistant", "content": f"Ordered from {address}."}, {"role": "user", "content": "next"}]
+    page = plan_compaction(messages, "", planner="rules", target_tokens=target, now=0.0).brief
+    ordered = re.findall(r"SW-\d+", page)
+    assert len(ordered) >= 4
+    assert len(ordered) == 15 or "https:" not in page
+
+
+@given(st.lists(st.sampled_from(["size", "colour", "price", "note", "total"]), min_size=3, max_size=9, unique=True))
+def test_a_shortened_effect_shows_no_field_without_its_value(keys):
+    arguments = {key: 1000 + at if key in ("size", "price", "total") else "blue " * 12 for at, key in enumerate(keys)}
+    messages = [{"role": "user", "content": "Order them."}]
+    for number in range(12):
+        messages += called(number, "place_order", {"item": f"KET-{number}", **arguments}, f"receipt {number}")
+    messages += [{"role": "assistant", "content": "So far."}, {"role": "user", "content": "Go on."}]
+    page = plan_compaction(messages, "", planner="rules", target_tokens=700, now=0.0).brief
+    shown = re.findall(r"(\w+): ?(\S*)", page)
+    assert all(re.fullmatch(rf"{arguments[key]}[,.…]?", value) for key, value in shown if key in arguments)
+
+
 @given(st.integers(10, 30))
 def test_effects_without_room_are_counted_with_their_newest_objects(count):
     note = "with all the words that a letter has, from the greeting to the very last line below the name " * 3
