@@ -22,7 +22,7 @@ from planner.analysis import Analysis, analyze
 from planner.api import FIND_ORIGINALS, Originals
 from planner.errors import ApplyError, ReferenceNotFound, StalePlan, StoreError, TranscriptError
 from planner.guards import check_plan
-from planner.layout import first_note, joined_messages
+from planner.layout import first_note, joined_messages, thinking_policy
 from planner.plan import CompactionPlan, Layout
 from planner.prices import cache_prices, payback_calls, switch_dollars
 from planner.reading.messages import (
@@ -37,7 +37,6 @@ from planner.reading.messages import (
     result_ids,
     to_json,
 )
-from planner.thinking import thinking_policy
 
 StorePlace = Store | str | os.PathLike[str] | None
 """Store, path of a store, or None for the default store."""

@@ -18,7 +18,7 @@ from planner.brief import PageStatement, check_brief, counts_more_effects, unlis
 from planner.errors import PlanRejected, SettingsError, StalePlan
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.grounding import invented
-from planner.layout import lay_out
+from planner.layout import lay_out, leading_turn
 from planner.pinned import Pinned, pinned
 from planner.placeholders import line_numbers, media_marks, ranges_of
 from planner.plan import CompactionPlan, ExtractedFact, Finding, Layout, Provenance, TurnDecision, whole_characters
@@ -27,7 +27,6 @@ from planner.reading.lines import join_lines
 from planner.reading.secrets import MARK, redact
 from planner.rules import effects_records
 from planner.selection import KEPT, opening_lines
-from planner.thinking import leading_turn
 
 NAMED_TURNS = 5
 """Largest number of turns that a finding names."""

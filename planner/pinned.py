@@ -2,13 +2,18 @@
 something failed, and how it succeeded later.
 
 They depend on the context window, the target and the page of memory (brief). The unanswered turns, the *live tail*, are
-shortened to previews only if they would fill the window. `planner.user_words` chooses among the user's words.
+shortened to previews only if they would fill the window. If not all of the user's typed words fit, the size of a
+message, its names and its figures, and what the agent took up of it decide which lines stay, in any language; English
+words such as *never* raise the rank of a line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from math import inf, log
+from typing import NamedTuple
 
 from propcache.api import cached_property
 
@@ -16,10 +21,11 @@ from planner.analysis import Analysis
 from planner.brief import covered_failures, covers_success
 from planner.evidence import TurnEvidence
 from planner.evidence.effects import reported_later, retried
-from planner.layout import first_note
+from planner.evidence.hosts import binding_lines
+from planner.evidence.words import figures_of, specifics_of, without_figures
+from planner.layout import first_note, leading_turn
+from planner.reading.lines import Line, statements
 from planner.reading.messages import History
-from planner.thinking import leading_turn
-from planner.user_words import own_words, words_limit
 
 LEAST_ROOM_SHARE = 0.1
 """Smallest room for everything but the unanswered turns, as a share of the target or of these turns, whichever is
@@ -33,6 +39,20 @@ PREVIEW_LINES = 12
 """Number of lines that a preview shows at the beginning, and again at the end: about 2,000 characters."""
 PREVIEW_SHARE = 0.25
 """Largest share of the context window for all previews together; they show fewer lines until they fit."""
+
+
+OWN_WORDS_SHARE = 0.5
+"""Largest share of the room (without the lines of failures) for words that the user typed. With a fifth, compacted
+messages keep .60 of the entities that the chats of CompactBench ask for; with two fifths, .96."""
+LEAST_WORDS_TOKENS = 400
+"""Tokens of the user's typed words for which there is room at any target: a few sentences."""
+PAGE_FACTOR = 0.2
+"""Factor for the room for the user's typed words if a model wrote the page of memory, which repeats their demands."""
+ENDS_SHARE = 0.5
+"""Largest share of the room for typed words that the first and last lines of the user's last message may take, and
+again those of their first one."""
+MOST_NEWS = 8
+"""Largest number of names and figures that raise the rank of a user's message. With more, it is rather a list."""
 
 
 @dataclass(frozen=True)
@@ -170,3 +190,161 @@ def _preview(turn: TurnEvidence, most: int) -> frozenset[int]:
     for lines in map(turn.lines.of_block, long_blocks):
         shown.update(line.number for line in (*lines[:most], *lines[::-1][:most]))
     return frozenset(shown)
+
+
+class OwnWords(NamedTuple):
+    """Lines that the user typed, divided into those that stay verbatim and the others."""
+
+    lines: dict[str, frozenset[int]]
+    """Numbers of the lines that stay, by turn id."""
+    left_out: dict[str, frozenset[int]]
+    """Numbers of the lines for which there is no room, by turn id."""
+
+
+def words_limit(memory_tokens: float, outcome_tokens: float, *, beside_page: bool) -> float:
+    """Return how many tokens of words that the user typed stay verbatim at most. `memory_tokens`: the room for
+    everything but the unanswered turns. `outcome_tokens`: tokens that lines on failures and later successes take of it.
+    `beside_page`: True if a model writes the page of memory, which repeats the user's demands."""
+    share = OWN_WORDS_SHARE * max(memory_tokens - outcome_tokens, memory_tokens / 2)
+    return (PAGE_FACTOR if beside_page else 1.0) * max(share, LEAST_WORDS_TOKENS)
+
+
+def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
+    """Choose the lines that the user typed and that stay verbatim. If all fit in `most_tokens`, all stay.
+
+    Otherwise lines are chosen in this order while there is room: of the user's last and first message the lines that
+    the agent took up, and both ends; lines with binding words in English (never, must); whole messages, those with many
+    names and figures for their size first, as answers, consent and corrections are rather short, and last those that
+    differ from a later one in figures alone; the first lines of the other messages; their whole lines, those first that
+    the agent took up or that have many names and figures; both ends of what remains. A line that was typed twice stays
+    once, where it was typed last, unless it answers two questions.
+    """
+    turns = analysis.evidence.turns
+    room = raw_limit = most_tokens / analysis.counter.scale
+    typed = _typed_once(turns)
+    speaking = [turns[turn_id] for turn_id, lines in typed.items() if lines and not turns[turn_id].turn.live]
+    raw_tokens = {turn.turn.id: turn.tokens_of(line.number for line in typed[turn.turn.id]) for turn in speaking}
+    all_numbers = {turn_id: _numbers(typed[turn_id]) for turn_id in raw_tokens}
+    if sum(raw_tokens.values()) <= raw_limit:
+        return OwnWords(all_numbers, {})
+    words: dict[str, frozenset[int]] = {}
+    for turn in (*speaking[:1], *speaking[1:][-1:]):
+        lines = typed[turn.turn.id]
+        numbers = _fitting(turn, [*_taken_up(analysis, turn, lines), *_inward(lines)], ENDS_SHARE * raw_limit)
+        words[turn.turn.id] = numbers
+        room -= turn.tokens_of(numbers)
+    for turn_id, binding in _binding(typed).items():
+        if not turns[turn_id].turn.live:
+            room = _grow(words, turns[turn_id], binding, room)
+    for turn_id in _ranked(typed, raw_tokens):
+        room = _grow(words, turns[turn_id], all_numbers[turn_id], room)
+    incomplete = [turn for turn in speaking if words.get(turn.turn.id) != all_numbers[turn.turn.id]]
+    whole_lines = [(turn, line.lines) for turn in incomplete for line in statements(typed[turn.turn.id], inf)]
+    for turn, first_line in {turn.turn.id: (turn, line) for turn, line in reversed(whole_lines)}.values():
+        room = _grow(words, turn, _numbers(first_line), room)
+    dense = [(*spoken, _density(*spoken, _news(spoken[1]) + _uptake(analysis, *spoken))) for spoken in whole_lines]
+    for turn, whole_line, _ in sorted(dense, key=lambda spoken: -spoken[2]):
+        room = _grow(words, turn, _numbers(whole_line), room)
+    for at, turn in enumerate(incomplete):
+        ends = _fitting(turn, _inward(typed[turn.turn.id]), room / (len(incomplete) - at))
+        room = _grow(words, turn, ends, room)
+    left_out = {turn_id: numbers - words.get(turn_id, frozenset()) for turn_id, numbers in all_numbers.items()}
+    return OwnWords(words, {turn_id: numbers for turn_id, numbers in left_out.items() if numbers})
+
+
+def _typed_once(turns: dict[str, TurnEvidence]) -> dict[str, list[Line]]:
+    """Return the lines that the user typed by turn id, the newest turn first, each line once; an answer once for each
+    question. Long lines are compared whole, as two wishes may begin alike."""
+    seen: set[tuple[str, str]] = set()
+    typed: dict[str, list[Line]] = {}
+    for turn_id, turn in reversed(turns.items()):
+        question = turn.choice.text if turn.choice else ""
+        whole = {(question, line.text.strip()): line.lines for line in statements(turn.typed_lines, inf)}
+        typed[turn_id] = sorted(chain.from_iterable(lines for text, lines in whole.items() if text not in seen))
+        seen.update(whole)
+    return typed
+
+
+def _ranked(typed: Mapping[str, Sequence[Line]], raw_tokens: Mapping[str, float]) -> list[str]:
+    """Return the ids in `raw_tokens`, which has the size of each message, the newest first, in the order in which whole
+    messages are chosen: those with many names and figures for their size first, and last those that differ from a later
+    one in figures alone."""
+    forms: set[str] = set()
+    ranks: dict[str, tuple[bool, float]] = {}
+    for turn_id, size in raw_tokens.items():
+        form = without_figures("\n".join(line.text for line in typed[turn_id]))
+        ranks[turn_id] = form in forms, size**0.3 / (1 + _news(typed[turn_id]))
+        forms.add(form)
+    return sorted(raw_tokens, key=lambda turn_id: ranks[turn_id])
+
+
+def _density(turn: TurnEvidence, lines: Sequence[Line], information: float) -> float:
+    """Return the `information` in some lines of a turn for each raw token."""
+    return information / max(1, turn.tokens_of(line.number for line in lines))
+
+
+def _numbers(lines: Iterable[Line]) -> frozenset[int]:
+    return frozenset(line.number for line in lines)
+
+
+def _news(lines: Sequence[Line]) -> int:
+    """Return how much information the `lines` of a message have: the number of distinct names and figures in each line,
+    added up; at most `MOST_NEWS`."""
+    return min(MOST_NEWS, sum(len({*specifics_of(line.text), *figures_of(line.text)}) for line in lines))
+
+
+def _binding(typed: Mapping[str, Sequence[Line]]) -> dict[str, frozenset[int]]:
+    """Return by turn id the numbers of the lines with a binding word in English (never, must), in the order of `typed`,
+    the newest turn first. If lines of several turns differ only in figures, only the newest one is returned."""
+    seen: set[str] = set()
+    binding: dict[str, frozenset[int]] = {}
+    for turn_id, lines in typed.items():
+        forms = {without_figures(line.text.strip()): line.number for line in binding_lines(lines)}
+        binding[turn_id] = frozenset(number for form, number in forms.items() if form not in seen)
+        seen.update(forms)
+    return binding
+
+
+def _grow(words: dict[str, frozenset[int]], turn: TurnEvidence, numbers: frozenset[int], room: float) -> float:
+    """Add the lines with these `numbers` to those of `turn` in `words`, if they fit in `room` raw tokens. Return the
+    rest."""
+    kept = words.get(turn.turn.id, frozenset())
+    cost = turn.tokens_of(numbers - kept)
+    if cost > room:
+        return room
+    words[turn.turn.id] = kept | numbers
+    return room - cost
+
+
+def _inward(lines: Sequence[Line]) -> Iterator[frozenset[int]]:
+    """Yield the numbers of the lines of a message in the order in which they are chosen if not all fit: the first and
+    the last line, lines with binding words in English, lines from both ends inward."""
+    inward = chain.from_iterable(zip(lines, reversed(lines), strict=True))
+    for line in dict.fromkeys([*lines[:1], *lines[-1:], *binding_lines(lines), *inward]):
+        yield frozenset([line.number])
+
+
+def _taken_up(analysis: Analysis, turn: TurnEvidence, lines: Sequence[Line]) -> list[frozenset[int]]:
+    """Return the numbers of those whole lines of a message that have names that the agent wrote later, those first that
+    have most for their size: in a long form or prompt, these are what is asked."""
+    whole_lines = [line.lines for line in statements(lines, inf)]
+    dense = [(_density(turn, line, _uptake(analysis, turn, line)), _numbers(line)) for line in whole_lines]
+    return [numbers for density, numbers in sorted(dense, key=lambda line: -line[0]) if density]
+
+
+def _uptake(analysis: Analysis, turn: TurnEvidence, lines: Sequence[Line]) -> float:
+    """Return how much the agent took up of `lines` of a turn: the number of their names that it wrote in later turns,
+    of which those in many lines of the conversation count less."""
+    occurrences = analysis.occurrences
+    rows, columns = occurrences.rows[turn.turn.id], occurrences.columns
+    names = {*chain.from_iterable(rows.between(line.number - 1, line.number) for line in lines)}
+    later = [name for name in names if columns.last_written[name] > turn.turn.number]
+    return sum(1 / (1 + log(columns.lines[name])) for name in later)
+
+
+def _fitting(turn: TurnEvidence, parts: Iterable[frozenset[int]], most: float) -> frozenset[int]:
+    """Return the numbers of the lines of those `parts` of a message, in order, that fit in `most` raw tokens."""
+    words: dict[str, frozenset[int]] = {}
+    for numbers in parts:
+        most = _grow(words, turn, numbers, most)
+    return words.get(turn.turn.id, frozenset())

@@ -158,10 +158,8 @@ FOLDERS = {
         "planner.evidence.words",
     ),
     "planner.placeholders": ("planner.reading", "planner.evidence", "planner.plan"),
-    "planner.thinking": ("planner.reading",),
     "planner.layout": (
         "planner.reading",
-        "planner.thinking",
         "planner.evidence",
         "planner.analysis",
         "planner.plan",

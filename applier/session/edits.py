@@ -17,11 +17,10 @@ from propcache.api import cached_property
 from applier.session.history_tracker import HistoryTracker, Load, load_of
 from applier.session.request import AgentCall
 from applier.view import laid_out
-from planner.layout import inner_mark
+from planner.layout import inner_mark, without_thinking
 from planner.placeholders import clean
 from planner.plan import CompactionPlan
 from planner.reading.messages import PICTURES, Block, Message, blocks, plain_message, unmarked
-from planner.thinking import without_thinking
 
 Place = tuple[int, int]
 """Position of a block: index of its message in the history, and its index in that message."""

@@ -12,9 +12,9 @@ from typing import Any
 
 from propcache.api import cached_property
 
+from planner.layout import ThinkingPolicy, thinking_policy
 from planner.reading.messages import Block, cache_marks, field_of
 from planner.reading.tokens import model_family
-from planner.thinking import ThinkingPolicy, thinking_policy
 
 
 @dataclass(frozen=True)

@@ -28,12 +28,12 @@ from applier.store.store import Store
 from applier.view import originals_behind, view_text
 from planner.api import PlannerChoice
 from planner.errors import SettingsError
+from planner.layout import thinking_policy
 from planner.model.planners import RelayedAnswer, RelayedPlanner, RelayedQuestion, Unanswered
 from planner.plan import MOST_TOKENS, Usage
 from planner.prices import is_warm
 from planner.reading.messages import Message, blocks, read_history
 from planner.settings import OptionalToolName
-from planner.thinking import thinking_policy
 from planner.validity import check_messages
 
 __all__ = [
