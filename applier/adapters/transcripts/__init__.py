@@ -70,7 +70,7 @@ def read_transcript(
             return form.read(document, part)
     if document.damage:
         raise document.damage[0]
-    if isinstance(document.value, dict):  # an object with ``messages``, as another would count as a log of one line
+    if isinstance(document.value, dict):  # it has ``messages``: `document_of` makes other objects a log of one line
         type_name = type(document.value["messages"]).__name__
         raise TranscriptError(f"{document.name}, messages: expected a list of messages, found {type_name}")
     wanted = " or ".join([", ".join(form.title for form in FORMATS[:-1]), FORMATS[-1].title])
@@ -89,6 +89,7 @@ def transcript_files(places: Iterable[Path]) -> list[Path]:
 
 
 def _files_below(place: Path) -> Iterator[Path]:
+    """Yield the JSON and JSONL files in and below the folder `place`, then each folder that cannot be listed."""
     unlisted: list[str] = []
     for folder, _, names in os.walk(place, onerror=lambda error: unlisted.append(error.filename)):
         files = (Path(folder, name) for name in names if name.endswith(SUFFIXES))
@@ -108,7 +109,7 @@ def write_transcript(messages: Sequence[object], like: Transcript, *, session_id
         TranscriptError: An item of `messages` is not a message. The text names its index.
     """
     plain = [plain_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
-    if like.client is not None:  # its user goes on, and the API demands the results of all calls before their words
+    if like.client is not None:  # the user continues this session, and the API refuses a call without a result
         plain = answer_calls(plain)
     form = next(form for form in FORMATS if form.name == like.format.removesuffix("_jsonl"))
     return form.write(plain, like, session_id)

@@ -37,12 +37,14 @@ _LOG_NAME = f"{'-'.join('?' * length for length in (8, 4, 4, 4, 12))}.jsonl"
 
 
 class _ClaudeCode:
-    """See `Client`. Claude Code names a log by the session, and its folder after the path of the working folder."""
+    """Format of Claude Code's session logs, with the methods of `Client`: reads and writes logs, and knows where they
+    are. A log has the session's id as its name; its folder is named after the path of the working folder."""
 
     name = "claude_code"
     title = "a session of Claude Code"
 
     def detects(self, document: Document) -> bool:
+        """Return True if a line of `document` contains a message, and the id of a line or session."""
         return any(
             isinstance(value, dict)
             and value.get("type") in ("user", "assistant")
@@ -64,7 +66,7 @@ class _ClaudeCode:
             if line.is_boundary:
                 assembly.begin_part(line.number, _unchanged_lines(line, lines))
                 has_originals = bool(assembly.pieces)
-            elif line.is_summary and has_originals and part is None:
+            elif line.is_summary and has_originals and part is None:  # the messages that it summarizes are read
                 summaries.append(line.number)
             elif line.has_content and not line.is_api_error and not line.is_attached_again and not _add(assembly, line):
                 empty.append(line.number)
@@ -76,8 +78,9 @@ class _ClaudeCode:
         return assembly.finish(self, {line.number: log[line.number] for line in lines}, part=part)
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:
+        """Return `messages` as the log of a new session; lines of the old log, in `like`, are used again."""
         lines = list(_session_lines(messages, Origins(messages, like, session_id)))
-        if lines:
+        if lines:  # a last line with the title by which the client lists the session
             title = " ".join(like.task.split())[:_TITLE_CHARACTERS]
             lines.append({"type": "summary", "summary": f"{title} (compacted)", "leafUuid": lines[-1]["uuid"]})
         return "".join(map(json_text, lines))
@@ -134,8 +137,10 @@ class _LogLine(BaseModel):
     parent: str | None = Field(default=None, alias="parentUuid")
     logical_parent: str | None = Field(default=None, alias="logicalParentUuid")
     is_sidechain: bool = Field(default=False, alias="isSidechain")
+    """True if a subagent's conversation contains the line."""
     parent_tool_use_id: str | None = None
     is_meta: bool | None = Field(default=False, alias="isMeta")
+    """True if Claude Code wrote the line's text into the user's message."""
     is_summary: bool | None = Field(default=False, alias="isCompactSummary")
     is_api_error: bool | None = Field(default=False, alias="isApiErrorMessage")
     compaction: dict[str, Any] = Field(default_factory=dict, alias="compactMetadata")
@@ -285,15 +290,16 @@ _NAME_FIELDS = ("filename", "path", "hookName")
 
 
 def _attached(attachment: dict[str, Any], rendered: Sequence[Any] | None) -> tuple[str | list[dict[str, Any]], bool]:
-    """Return the content of `attachment` as the model saw it (perhaps empty), and False if the user typed it.
-    `rendered`: the messages in which it was sent; None if the log does not have them."""
-    if attachment.get("type") == "queued_command":
+    """Return the content of `attachment` as the model saw it (perhaps empty), and True if Claude Code wrote it, False
+    if the user typed it. `rendered`: the messages in which it was sent; None if the log does not have them."""
+    if attachment.get("type") == "queued_command":  # words that the user typed while the agent worked
         prompt = attachment.get("prompt")
         from_host = attachment.get("commandMode") == "task-notification" or bool(attachment.get("isMeta"))
         return (prompt if isinstance(prompt, str | list) else ""), from_host
     sent = [readable_text(message.get("content")) for message in rendered or () if isinstance(message, dict)]
     if any(sent):
         return marked_as_host("\n".join(sent)), True
+    # older versions log only the data of the attachment
     text = next(filter(None, (_text(attachment.get(field)) for field in _TEXT_FIELDS)), "")
     name = next((str(attachment[field]) for field in _NAME_FIELDS if attachment.get(field)), "")
     heading = f"{attachment.get('type')} {name}".rstrip()
@@ -335,6 +341,7 @@ def _add(assembly: Assembly, line: _LogLine) -> bool:
             content = marked_as_host(content)
         else:
             content = [{**b, "text": marked_as_host(str(b.get("text")))} if b["type"] == "text" else b for b in content]
+    # a summary may have several lines, which are one message
     assembly.add_user(content, line.number, from_host=from_host, joins=bool(line.is_summary))
     return bool(content) or line.message is not None
 
@@ -348,15 +355,15 @@ def _session_lines(messages: Sequence[Message], origins: Origins) -> Iterator[Lo
     usage = {"input_tokens": TokenCounter().messages(messages), "output_tokens": 0}
     usage |= {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
     renamed: dict[str, str] = {}  # new id of each line by its old one
-    parent, moment = None, origins.start
+    parent, moment = None, origins.start  # id of the line before; time of the newest line that has one
     for message in messages:
         for line in origins.lines_of(message) or list(_new_lines(message, len(renamed), origins)):
             uuid = str(uuid5(UUID(session), str(len(renamed))))
             renamed[str(line.get("uuid") or uuid)] = uuid
             moment = line.get("timestamp") or moment
             kept = {key: value for key, value in line.items() if key not in _OLD_IDS}
-            if (asker := line.get("sourceToolAssistantUUID")) in renamed:
-                kept["sourceToolAssistantUUID"] = renamed[asker]
+            if (caller := line.get("sourceToolAssistantUUID")) in renamed:  # the line with the call of this result
+                kept["sourceToolAssistantUUID"] = renamed[caller]
             if line.get("type") == "assistant":
                 kept["message"] = {**line["message"], "usage": usage}
             place = {"parentUuid": parent, "isSidechain": False, "uuid": uuid, "timestamp": moment}
@@ -379,5 +386,6 @@ def _new_lines(message: Message, number: int, origins: Origins) -> Iterator[LogL
         return
     for is_new, run in groupby(blocks(message), origins.is_new):
         content, marks = list(run), _AS_OWN_SUMMARY if is_new else {}
-        plain_text = content[0]["text"] if len(content) == 1 and set(content[0]) == {"type", "text"} else None
+        is_plain = len(content) == 1 and set(content[0]) == {"type", "text"}
+        plain_text = content[0]["text"] if is_plain else None
         yield {"type": "user", "message": {"role": "user", "content": plain_text or content}, **marks}

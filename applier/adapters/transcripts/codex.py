@@ -30,18 +30,23 @@ _SILENT = frozenset(
 
 
 class _Codex:
-    """See `Client`. Codex keeps logs by the day on which a session begins, and finds a log by the id in its name."""
+    """Format of Codex's session logs, with the methods of `Client`: reads and writes logs, and knows where they are.
+
+    A log is in the folder of the day on which its session begins. Codex finds it by the id at the end of its name.
+    """
 
     name = "codex"
     title = "a rollout of Codex"
 
     def detects(self, document: Document) -> bool:
+        """Return True if a line of `document` has a type of Codex's log lines, and a payload."""
         return any(
             isinstance(value, dict) and str(value.get("type")) in _LINE_TYPES and isinstance(value.get("payload"), dict)
             for _, value in document.lines
         )
 
     def read(self, document: Document, part: int | None) -> Transcript:
+        """Return the session in `document`, or one `part` of it. Lines that cannot be read become warnings."""
         rollout = _Rollout(document)
         for number, value in document.lines:
             place = f"{document.name}, line {number}"
@@ -74,8 +79,9 @@ class _Codex:
                 yield path
 
     def finds(self, place: Path, in_place: Path) -> bool:
-        has_id = place.name.startswith("rollout-") and place.stem[-36:] == in_place.stem[-36:]
-        return has_id and Path(os.path.realpath(place)).is_relative_to(os.path.realpath(in_place.parents[3]))
+        has_id = place.name.startswith("rollout-") and place.stem[-36:] == in_place.stem[-36:]  # the length of a UUID
+        sessions = in_place.parents[3]  # above the folders for year, month and day
+        return has_id and Path(os.path.realpath(place)).is_relative_to(os.path.realpath(sessions))
 
     def resume_command(self, session_id: str) -> str:
         return f"codex resume {session_id}"
@@ -134,7 +140,7 @@ class _Rollout(Assembly):
             kept = Item.model_validate(entry)
             if kept.type == "message" and kept.role == "user":
                 self.add_user(item_blocks(kept.content), number, only_in="part")
-        if isinstance(summary := item.get("message"), str):
+        if isinstance(summary := item.get("message"), str):  # a replacement is the whole context, with its summary
             self.add_user(summary, number, from_host=True, only_in="whole" if replacement else "")
 
     def _add_item(self, item: Item, number: int) -> None:
@@ -164,7 +170,7 @@ def _head(like: Transcript, origins: Origins) -> Iterator[LogLine]:
     ids = {"id": origins.session_id, "session_id": origins.session_id}
     yield _line(origins, "session_meta", {"timestamp": origins.start, **(metas or [{}])[0], **ids})
     for number, line in origins.log.items():
-        if number < start and line.get("type") == "response_item":
+        if number < start and line.get("type") == "response_item":  # instructions and tools
             yield _line(origins, "response_item", line["payload"])
     # without these lines, Codex describes its surroundings to the model once more
     yield from (line for line in lines if line.get("type") == "world_state")
@@ -204,6 +210,6 @@ def _items(messages: Sequence[Message], origins: Origins) -> Iterator[LogLine]:
     for message in messages:
         lines = origins.lines_of(message)
         moment = next((line["timestamp"] for line in lines if line.get("timestamp")), moment)
-        old_items = [line["payload"] for line in lines if line.get("type") != "compacted"]
+        old_items = [line["payload"] for line in lines if line.get("type") != "compacted"]  # a summary has no item
         for item in old_items or to_items(ReadItems(), [message]):
             yield {"timestamp": moment, "type": "response_item", "payload": item}

@@ -108,11 +108,13 @@ def _parsed(name: str, path: str | None, text: str, undecoded: TranscriptError |
 
 
 def _is_damaged_jsonl(text: str, lines: Sequence[tuple[int, str]]) -> bool:
+    """Return True if at least half of `lines` are JSON objects, but the whole `text` is not one JSON value."""
     objects = sum(line[0] == "{" and _is_json(line) for _, line in lines)
     return 2 * objects >= len(lines) and not _is_json(text)
 
 
 def _records(name: str, lines: Sequence[tuple[int, str]]) -> tuple[list[tuple[int, Any]], list[TranscriptError]]:
+    """Parse numbered `lines` of JSONL. Return the values with their numbers, and an error for each damaged line."""
     values, damage, at = list[tuple[int, Any]](), list[TranscriptError](), 0
     while at < len(lines):
         number, line = lines[at]
@@ -120,10 +122,10 @@ def _records(name: str, lines: Sequence[tuple[int, str]]) -> tuple[list[tuple[in
         try:
             values.append((number, _value(name, line, number)))
         except TranscriptError as error:
-            joined, count = _joined_value([line for _, line in lines[at : at + _MOST_JOINED]])
+            joined, line_count = _joined_value([line for _, line in lines[at : at + _MOST_JOINED]])
             values += enumerate(joined or _whole_records(line), number)
             damage += [] if joined else [error]
-            at += count - 1
+            at += line_count - 1
         at += 1
     return values, damage
 
@@ -136,7 +138,7 @@ def _joined_value(lines: Sequence[str]) -> tuple[list[Any], int]:
     """Join the first of `lines` with the next ones until they are one JSON value, as some writers do not escape line
     ends in texts. Return a list with the value, and its number of lines; if there is none, an empty list and 1."""
     for count in range(2, len(lines) + 1):
-        if _is_json(lines[count - 1]):
+        if _is_json(lines[count - 1]):  # this line is a record of its own
             break
         with suppress(ValueError, RecursionError):
             value = json.loads("\n".join(lines[:count]), strict=False)
@@ -152,7 +154,8 @@ def _whole_records(line: str) -> list[Any]:
             continue
         with suppress(ValueError, RecursionError):
             value, end = decode(line, start)
-            if (start == at or not line[end:].strip("\0 \r")) and not _is_deeper(value, MAX_DEPTH):
+            follows_last, ends_line = start == at, not line[end:].strip("\0 \r")
+            if (follows_last or ends_line) and not _is_deeper(value, MAX_DEPTH):
                 records.append(value)
                 at = end
     return records
@@ -174,6 +177,7 @@ def _is_json(line: str) -> bool:
 
 
 def _value(name: str, text: str, first_line: int) -> Any:
+    """Parse the JSON `text`, which begins at the line `first_line` of the file `name`, or raise a TranscriptError."""
     place = f"{name}, line {first_line}"
     try:
         value = json.loads(text)
@@ -194,6 +198,7 @@ def _value(name: str, text: str, first_line: int) -> Any:
 
 
 def _is_deeper(value: Any, depth: int) -> bool:
+    """Return True if lists and objects in the JSON `value` are nested in more than `depth` levels."""
     if depth < 0:
         return True
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -214,5 +219,6 @@ def json_text(value: Any, indent: int | None = None) -> str:
 def malformed(error: ValidationError, place: str) -> TranscriptError:
     """Convert pydantic's `error` about the value at `place` (file and line) to a TranscriptError of one line."""
     first = error.errors(include_url=False)[0]
+    # besides keys, pydantic's path contains types: ``list[dict[str,any]]``, ``Item``
     steps = [str(step) for step in first["loc"] if "[" not in str(step) and not str(step)[:1].isupper()]
     return TranscriptError(f"{place}: {'.'.join(steps) or 'line'}: {first['msg']}, found {quoted(first['input'])}")

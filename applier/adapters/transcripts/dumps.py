@@ -22,7 +22,7 @@ from applier.adapters.transcripts.message_lists import (
     objects_in,
     read_only,
     result_block,
-    with_system,
+    with_system_blocks,
 )
 from applier.adapters.transcripts.openai_chat import arguments_as_object
 from applier.adapters.transcripts.responses import CALLS, OUTPUTS, Item, sender_and_content
@@ -54,6 +54,7 @@ def _chat(role: str, entry: Data) -> EntryContent:
 
 
 def _call_of(call: Data) -> Block:
+    """Return a tool call in OpenAI's or LangChain's form as a ``tool_use`` block."""
     function = call.get("function") or call
     arguments = function["args"] if "args" in function else function["arguments"]
     return call_block(call.get("id"), function["name"], arguments)
@@ -73,18 +74,20 @@ def _is_langchain(entry: Data) -> bool:
 
 
 def _langchain(entry: Data) -> EntryContent:
+    """Yield the sender and blocks of a LangChain message."""
     plain = _langchain_fields(entry)
     return _chat(plain.get("role") or plain["type"], plain)
 
 
 def _pydantic_ai(entry: Data) -> EntryContent:
+    """Yield the sender and block of each part of a pydantic-ai request or response, without thinking."""
     for part in entry["parts"]:
         kind, content = part["part_kind"], part.get("content")
         key, name = part.get("tool_call_id"), part.get("tool_name")
         if kind.endswith("tool-call"):
             yield "assistant", [call_block(key, name, part.get("args"))]
         elif name and (kind.endswith("tool-return") or kind == "retry-prompt"):
-            # older files have no outcome
+            # a retry prompt is pydantic-ai's answer to a failed call; older files have no outcome
             failed = kind == "retry-prompt" or part.get("outcome", "success") != "success"
             yield "host", [result_block(key, name, content, failed)]
         elif kind not in THINKING:
@@ -94,14 +97,16 @@ def _pydantic_ai(entry: Data) -> EntryContent:
 
 
 def _pydantic_ai_lists(values: Any) -> list[EntryList]:
-    """Return the conversation; the newest instructions become the system prompt, as each request repeats them."""
+    """Return the conversation in a dump of pydantic-ai, an empty list if `values` is none. The newest instructions
+    become the system prompt, as each request repeats them."""
     entries = values if isinstance(values, list) else []
     has_form = any(isinstance(e, dict) and e.get("kind") in ("request", "response") and "parts" in e for e in entries)
     newest = next((e["instructions"] for e in reversed(entries) if has_form and e.get("instructions")), None)
-    return [EntryList(with_system({"system": newest}), entries)] if has_form else []
+    return [EntryList(container={"system": as_blocks(newest) or None}, entries=entries)] if has_form else []
 
 
 def _gemini(entry: Data) -> EntryContent:
+    """Yield the sender and block of each part of one of Gemini's contents."""
     role = "assistant" if entry.get("role") == "model" else "user"
     for part in entry["parts"]:
         call, answer = part.get("functionCall") or part.get("function_call"), _gemini_answer(part)
@@ -126,11 +131,12 @@ def _gemini_answer(part: Any) -> Block | None:
         return None
     response = answer.get("response") or {}
     content = response.get("output", response.get("result", response.get("error")))
-    plain = content if isinstance(content, str) and len(response) == 1 else response
+    plain = content if isinstance(content, str) and len(response) == 1 else response  # a text alone, or the object
     return result_block(answer.get("id"), answer["name"], plain, "error" in response)
 
 
 def _sharegpt(entry: Data) -> EntryContent:
+    """Yield the sender and blocks of an entry of ShareGPT: ``{"from": "human", "value": "Hello"}``."""
     role, value = entry["from"], entry["value"]
     if role == "function_call":
         role, value = "gpt", {"tool_calls": [{"function": arguments_as_object(value)}]}
@@ -138,7 +144,8 @@ def _sharegpt(entry: Data) -> EntryContent:
 
 
 def _response_item(entry: Data) -> EntryContent:
-    """Yield the content of an item of OpenAI's Responses API; one of another kind than these becomes text."""
+    """Yield the sender and blocks of an item of OpenAI's Responses API; an item of an unknown type becomes text, and
+    thinking is left out."""
     item = Item.model_validate(entry)
     content = sender_and_content(item)
     if content or item.type not in THINKING:
@@ -146,28 +153,30 @@ def _response_item(entry: Data) -> EntryContent:
 
 
 def _is_item(entry: Data) -> bool:
+    """Return True if `entry` is a call, a result or a message in the form of OpenAI's Responses API."""
     content = entry.get("content")
     parts = [part.get("type") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
     return entry.get("type") in {*CALLS, *OUTPUTS} or "input_text" in parts or "output_text" in parts
 
 
 def _responses(value: Any) -> list[EntryList]:
-    """Return the conversation in each saved request or response, or in the value if it is a list of items."""
+    """Return the conversation in each saved request or response of the Responses API in `value`; if there is none, in
+    `value` as a list of items."""
     found: list[EntryList] = []
     for holder in objects_in(value):
         items = [*_messages(holder, "user", "input"), *_messages(holder, "assistant", "output")]
         if any(map(_is_item, items)) or (items and "instructions" in holder):
-            found.append(EntryList(with_system(holder), items))
+            found.append(EntryList(with_system_blocks(holder), items))
     return found or list_finder(_is_item)(value)
 
 
 def _messages(holder: Data, role: str, *keys: str) -> list[Any]:
-    """Return the messages under `keys` of `holder`: each holds one, a list of them, or a list of lists, of which the
-    first is read. A plain text becomes a message of `role`."""
+    """Return the messages under `keys` of `holder`: under a key is one message, a list of them, or a list of lists, of
+    which the first is read. A plain text becomes a message of `role`."""
     messages: list[Any] = []
-    for value in map(holder.get, keys):
-        entries = value if isinstance(value, list) else [value] if value else []
-        flat = entries[0] if entries and isinstance(entries[0], list) else entries
+    for value in filter(None, map(holder.get, keys)):
+        entries = value if isinstance(value, list) else [value]
+        flat = entries[0] if isinstance(entries[0], list) else entries
         messages += [{"role": role, "content": item} if isinstance(item, str) else item for item in flat]
     return messages
 
@@ -179,6 +188,7 @@ def _runs(value: Any) -> list[EntryList]:
         inputs, outputs = (run.get(side) or {} for side in ("inputs", "outputs"))
         before = _messages(inputs, "user", "messages", "contents", "input", "question")
         choices = [*_messages(outputs, "", "generations"), *_messages(outputs, "", "choices")]
+        # the outputs are a message, or have the choices of a model, or a list of messages, or a text
         after = [outputs] if "role" in outputs else [choice.get("message") or choice for choice in choices[:1]]
         after += _messages(outputs, "assistant", "messages", "output", "answer")
         repeats_inputs = before and after[: len(before)] == before
@@ -187,17 +197,20 @@ def _runs(value: Any) -> list[EntryList]:
 
 
 def _run_entry(entry: Data) -> EntryContent:
+    """Yield the sender and blocks of a message in a run of LangSmith, which may have the form of any library."""
     forms = ((_is_langchain, _langchain), (_is_item, _response_item), (_is_content, _gemini))
     convert = next((convert for has_form, convert in forms if has_form(entry)), None)
     return convert(entry) if convert else _chat(entry.get("role") or "assistant", entry)
 
 
 def _is_content(entry: Data) -> bool:
+    """Return True if `entry` is one of Gemini's contents; pydantic-ai's messages have parts, too, but also a kind."""
     return isinstance(entry.get("parts"), list) and "kind" not in entry
 
 
 def _gemini_session(entry: Data) -> EntryContent:
-    """Yield texts, then each tool call with its result, or else with the text on the screen or the call's status."""
+    """Yield the texts of a message in a session of Gemini CLI, then each tool call with its result; a call without a
+    result gets the text that the screen showed for it, or else its status."""
     role = {"user": "user", "gemini": "model"}.get(entry["type"])
     if role:
         content = entry.get("content") or []
@@ -256,13 +269,19 @@ def _openhands_action(kind: str, by_agent: bool, entry: Data) -> tuple[str, list
         name = (entry.get("tool_call_metadata") or {}).get("function_name") or kind
         inputs = {key: value for key, value in args.items() if key != "thought" and value is not None}
         return "assistant", [*as_blocks(args.get("thought")), call_block(entry["id"], name, inputs)]
-    role = "system" if kind == "system" else "assistant" if by_agent else "user" if kind == "message" else "host"
+    if kind == "system":
+        sender = "system"
+    elif by_agent:
+        sender = "assistant"
+    else:
+        sender = "user" if kind == "message" else "host"
     texts = [args.get(key) for key in ("content", "thought", "final_thought", "command", "code")]
     pictures = images({"image_urls": args.get("image_urls") or []})
-    return role, as_blocks([*texts, *pictures]) or as_blocks(entry.get("message"))
+    return sender, as_blocks([*texts, *pictures]) or as_blocks(entry.get("message"))
 
 
 def _openhands_event(entry: Data) -> EntryContent:
+    """Yield the senders and blocks of an event of OpenHands 1."""
     kind, key, name = entry["kind"], entry.get("tool_call_id"), entry.get("tool_name")
     if kind == "SystemPromptEvent":
         yield "system", as_blocks([entry["system_prompt"], entry.get("dynamic_context")])
@@ -272,7 +291,7 @@ def _openhands_event(entry: Data) -> EntryContent:
         call = entry.get("tool_call") or {}
         arguments = (call.get("function") or call).get("arguments") or entry.get("action")
         yield "assistant", [*as_blocks(entry.get("thought")), call_block(key, name, arguments)]
-    elif name:
+    elif name:  # the result of a call, or the reason why it did not run
         observation = entry.get("observation") or {}
         content = observation.get("content") or entry.get("error") or entry.get("rejection_reason") or observation
         yield "host", [result_block(key, name, content, observation.get("is_error") or not observation)]
@@ -280,9 +299,10 @@ def _openhands_event(entry: Data) -> EntryContent:
 
 
 def _opencode(entry: Data) -> EntryContent:
-    """Yield texts and tool calls of each step of the model, then their results."""
+    """Yield the senders and blocks of an OpenCode message: for each step of the model its texts and calls, then the
+    results of these calls."""
     role, results = entry["info"]["role"], list[Block]()
-    for part in [*entry["parts"], {"type": "step-start"}]:
+    for part in [*entry["parts"], {"type": "step-start"}]:  # the added part ends the last step
         kind, state = part["type"], part.get("state") or {}
         if kind == "step-start":
             yield "host", results
@@ -302,6 +322,7 @@ _PI_NOTES = ("custom_message", "branch_summary")
 
 
 def _pi(entry: Data) -> EntryContent:
+    """Yield the senders and blocks of a line in a session log of Pi."""
     note: Data = {"role": "host", "content": entry.get("content") or entry.get("summary")}
     message: Data = note if entry["type"] in _PI_NOTES else entry["message"]
     role, content = message["role"], message.get("content") or []
@@ -317,8 +338,8 @@ def _pi(entry: Data) -> EntryContent:
 
 
 def _pi_sessions(value: Any) -> list[EntryList]:
-    """Return the conversation on the branch of the last line, as the lines form a tree: a user can go back and branch
-    off. A log without parents is read whole."""
+    """Return the conversation in a session log of Pi. Its lines form a tree, as a user can go back and branch off; the
+    branch of the last line is read. A log without parents is read whole."""
     lines = objects_in(value)
     types = [line.get("type") for line in lines]
     head = next((line for line, kind in zip(lines, types, strict=True) if kind in ("session", "message")), {})
@@ -328,7 +349,7 @@ def _pi_sessions(value: Any) -> list[EntryList]:
     branch, line = list[Data](), lines[-1] if "parentId" in lines[-1] else None
     while line:
         branch.append(line)
-        line = by_id.pop(str(line.get("parentId")), None)
+        line = by_id.pop(str(line.get("parentId")), None)  # removed, as a damaged log may contain a circle
     entries = [line for line in branch[::-1] or lines if line.get("type") in ("message", *_PI_NOTES)]
     return [EntryList(head, entries)]
 
@@ -338,6 +359,7 @@ _COPILOT_ROLES = {"user.message": "user", "system.notification": "host"}
 
 
 def _copilot(entry: Data) -> EntryContent:
+    """Yield the sender and blocks of an event of Copilot CLI."""
     kind, data = entry["type"], entry["data"]
     if kind == "tool.execution_complete":
         answer = data.get("result") or data.get("error") or {}
@@ -351,14 +373,15 @@ def _copilot(entry: Data) -> EntryContent:
 
 
 def _copilot_sessions(value: Any) -> list[EntryList]:
-    """Return the conversation without the events of subagents, which name the call that started them."""
+    """Return the conversation in a session of Copilot CLI without the events of subagents, which name the call that
+    started them."""
     lines = objects_in(value)
     if not lines or lines[0].get("type") != "session.start":
         return []
     events = [line for line in lines if isinstance(line.get("data"), dict)]
     main = [line for line in events if "parentToolCallId" not in line["data"]]
-    systems = [line["data"].get("content") for line in main if line.get("type") == "system.message"]
-    return [EntryList(with_system({"system": systems[-1] if systems else None}), main)]
+    prompts = (line["data"].get("content") for line in reversed(main) if line.get("type") == "system.message")
+    return [EntryList(container={"system": as_blocks(next(prompts, None)) or None}, entries=main)]
 
 
 def _is_openhands(entry: Data) -> bool:

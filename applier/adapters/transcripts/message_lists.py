@@ -124,14 +124,14 @@ class MessageList:
 
     def _place(self, document: Document, path: KeyPath) -> str:
         """Return the place of an entry for people: ``chat.json, [1].messages[3]``, ``log.jsonl, line 7``."""
-        is_lines = document.lines and self.conversations is None
-        steps = path[1:] if is_lines else path if len(path) > 1 else ("messages", *path)
-        text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
-        if is_lines:
-            return f"{document.name}, line {document.lines[int(path[0])][0]}{text}"
-        return f"{document.name}, {text.lstrip('.')}"
+        if document.lines and self.conversations is None:  # JSONL: the path begins with the index of a line
+            line_number, _ = document.lines[int(path[0])]
+            return f"{document.name}, line {line_number}{_path_text(path[1:])}"
+        full = path if len(path) > 1 else ("messages", *path)  # a list without an object around it is `messages`
+        return f"{document.name}, {_path_text(full).lstrip('.')}"
 
     def _lists(self, document: Document) -> list[EntryList]:
+        """Return the conversations in `document`."""
         if self.conversations is None:
             return _message_lists(document)
         try:
@@ -140,10 +140,15 @@ class MessageList:
             return []
 
 
+def _path_text(path: KeyPath) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+
+
 def _message_lists(document: Document) -> list[EntryList]:
     """Return the lists of messages in `document`. Its value may be such a list, a record (an object with a list of
     ``messages``), or a list of records, as in a file with one conversation a line."""
     value, records = document.value, dict[KeyPath, Data]()
+    # a single object that is neither a message nor a record: a log of one line
     is_other = len(document.lines) == 1 and isinstance(value[0], dict) and not {"role", "messages"} & value[0].keys()
     if _is_record(value):
         records = {("messages",): value}
@@ -158,6 +163,7 @@ def _message_lists(document: Document) -> list[EntryList]:
 
 
 def _is_record(entry: object) -> bool:
+    """Return True if `entry` is an object with a list of ``messages``, and not a message itself."""
     return isinstance(entry, dict) and isinstance(entry.get("messages"), list) and "role" not in entry
 
 
@@ -184,6 +190,7 @@ def _replaced(value: Any, path: KeyPath, entries: Sequence[Any]) -> Any:
 
 
 def _anthropic(entries: Sequence[Any], places: Sequence[str]) -> Iterator[NumberedMessage]:
+    """Check Anthropic messages and yield them. `places`: the place of each in its file, for errors."""
     for number, (entry, place) in enumerate(zip(entries, places, strict=True)):
         message = checked_message(entry, place)
         if message.get("type") == "message":  # a whole response: the API refuses its other fields in a request
@@ -250,7 +257,7 @@ class _Entries(Pairing):
             self.add_assistant([block], number)
         elif role == "system" and (last is None or last.role == "system"):
             self.pieces.append(GrowingMessage("system", [block], [number]))
-        elif role == "user" or block["type"] != "text":
+        elif role == "user" or block["type"] != "text":  # an image of the agent's program cannot be marked as such
             self.add_user([block], number, joins=last is not None and number in last.lines)
         elif block["text"].strip():
             self.take(number, "user", {"type": "text", "text": marked_as_host(block["text"])})
@@ -276,7 +283,7 @@ class _Entries(Pairing):
             flag = {"is_error": True} if block.get("is_error") else {}
             self.add_user([{"type": "tool_result", "tool_use_id": call["id"], "content": content, **flag}], number)
             self._answers[key] = content
-        elif self._answers.get(key) != content:
+        elif self._answers.get(key) != content:  # it repeats no earlier result
             self.take(number, "host", {"type": "text", "text": result_text(block)})
 
 
@@ -299,19 +306,19 @@ def _block(part: Any) -> Block | None:
     if not isinstance(part, dict):
         return {"type": "text", "text": part if isinstance(part, str) else to_json(part)}
     kind = str(part.get("type") or part.get("kind")).replace("-", "_")
-    if kind in THINKING or part.get("thought") is True:
+    if kind in THINKING or part.get("thought") is True:  # Gemini's form of thinking
         return None
-    if kind in ("tool_use", "tool_result") or isinstance(part.get("source"), dict):
+    if kind in ("tool_use", "tool_result") or isinstance(part.get("source"), dict):  # it is an Anthropic block
         return part
-    if kind == "refusal" or isinstance(part.get("image_url"), dict) or isinstance(part.get("file"), dict):
+    if kind == "refusal" or isinstance(part.get("image_url"), dict) or isinstance(part.get("file"), dict):  # OpenAI's
         return block_of_part(part)
     text = part.get("content") if kind == "text_content" else part.get("text")
     return {"type": "text", "text": text} if isinstance(text, str) else _medium(part, kind)
 
 
 def _medium(part: Data, kind: str) -> Block:
-    """Return `part`, which has the type `kind`, as an image block if it is an image. Other data becomes a text with
-    only its media type, ``[audio/wav]``; a part of an unknown form becomes its JSON as text."""
+    """Return `part`, a piece of content of the type `kind`, as an image block if it is an image. Other data becomes a
+    text with only its media type, ``[audio/wav]``; a part of an unknown form becomes its JSON as text."""
     holder = part.get("inlineData") or part.get("inline_data") or part
     data, url = holder.get("data") or holder.get("base64"), part.get("image_url") or part.get("url")
     mime = str(holder.get("media_type") or holder.get("mime_type") or holder.get("mimeType") or "")
@@ -341,21 +348,22 @@ def objects_in(value: Any) -> list[Data]:
 
 
 def list_finder(is_entry: Callable[[Data], bool], *keys: str) -> Callable[[Any], list[EntryList]]:
-    """Return a function that finds the conversations in the JSON value of a file. It returns each list under one of
-    `keys` that contains an entry (by `is_entry`); if there is none, the value itself if it is such a list."""
+    """Return a function that finds the conversations in the JSON value of a file: each list under one of `keys` with
+    an object for which `is_entry` returns True. Without such a list, the value itself is tried as a list."""
 
     def conversations(value: Any) -> list[EntryList]:
         places = [(holder, key) for holder in objects_in(value) for key in keys]
         holders = [(holder, key) for holder, key in places if any(map(is_entry, objects_in(holder.get(key))))]
         if not holders and isinstance(value, list) and any(map(is_entry, objects_in(value))):
             return [EntryList({}, value)]
-        return [EntryList(with_system(holder), holder[key]) for holder, key in holders]
+        return [EntryList(with_system_blocks(holder), holder[key]) for holder, key in holders]
 
     return conversations
 
 
-def with_system(holder: Data) -> Data:
-    """Return the object around a list of entries with its system prompt, whatever its key, under ``system``."""
+def with_system_blocks(holder: Data) -> Data:
+    """Return `holder`, the object around a list of entries, with the system prompt in it as blocks under ``system``,
+    whichever key it has: ``{"instructions": "Be brief."}``."""
     keys = ("system", "instructions", "systemInstruction", "system_instruction")
     system = next((holder[key] for key in keys if holder.get(key)), None)
     parts = system.get("parts", system) if isinstance(system, dict) else system

@@ -42,7 +42,7 @@ class _Converter:
     convert: Callable[[Data], Data]
     """Function that converts OpenAI's form to Anthropic's."""
     revert: Callable[[Data], Data | None]
-    """Function that converts back; returns None for what OpenAI's form cannot express (thinking)."""
+    """Function that converts back. It returns None for thinking, which OpenAI's form cannot express."""
 
     def to_anthropic(self, original: Data) -> Data:
         """Return `original` in Anthropic's form, with the data that restores it; unchanged if both forms are equal."""
@@ -100,7 +100,8 @@ class NumberedMessage(NamedTuple):
 
 
 def chat_messages(entries: Sequence[object], places: Sequence[str]) -> Iterator[NumberedMessage]:
-    """Yield OpenAI's `entries` as Anthropic messages. `places`: the place of each entry in its file, for errors."""
+    """Yield OpenAI's `entries` as Anthropic messages; results in a row become one user message. `places`: the place of
+    each entry in its file, for errors."""
     converted = starmap(NumberedMessage, enumerate(map(_converted, entries, places)))
     for is_message, group in groupby(converted, key=lambda numbered: "role" in numbered.message):
         run = list(group)
@@ -118,7 +119,8 @@ def plain_entry(entry: Any) -> Any:
 
 
 def _converted(entry: object, place: str) -> Message | Block:
-    """Return OpenAI's message in Anthropic's form, a tool's as a ``tool_result`` block. Errors begin with `place`."""
+    """Return the OpenAI message `entry` in Anthropic's form; a tool's message becomes a ``tool_result`` block. Errors
+    begin with `place`, where the message is in its file."""
     message = plain_entry(entry)
     if not isinstance(message, dict):
         raise TranscriptError(f"{place}: expected a message as a dict, found {type(entry).__name__}")
@@ -130,7 +132,7 @@ def _converted(entry: object, place: str) -> Message | Block:
     try:
         for part in content if isinstance(content, list) else ():
             _required(part, "type")
-        converter = _RESULT if role == "tool" else _SPOKEN.get(role)
+        converter = _RESULT if role == "tool" else _BY_ROLE.get(role)
         return converter.to_anthropic(message) if converter else message
     except TranscriptError as error:
         raise TranscriptError(f"{place}: {error}") from None
@@ -155,13 +157,15 @@ def to_openai(messages: Sequence[Message]) -> list[Data]:
     """
     made: list[Data] = []
     for message in messages:
-        converter = _SPOKEN.get(message["role"])
+        converter = _BY_ROLE.get(message["role"])
+        if converter is None:  # a role, such as ``system``, whose messages are the same in both forms
+            made.append(message)
+            continue
         results = [block for block in blocks(message) if block["type"] == "tool_result"] if converter is _USER else []
-        made += (_RESULT.to_openai(block) or {} for block in results)
+        made += filter(None, map(_RESULT.to_openai, results))
         others = [block for block in message["content"] if block["type"] != "tool_result"] if results else []
         if others or not results:
-            spoken = {**message, "content": others} if results else message
-            made.append((converter and converter.to_openai(spoken)) or spoken)
+            made += filter(None, [converter.to_openai({**message, "content": others} if results else message)])
     return made
 
 
@@ -196,8 +200,8 @@ def is_chat(messages: Sequence[object], container: Data) -> bool | None:
         content = message.get("content", "")
         parts = content if isinstance(content, list) else ()
         kinds = {str(part.get("type")) for part in parts if isinstance(part, dict)}
-        calls = "tool_calls" in message or "function_call" in message
-        if calls or content is None or _ONLY_CHAT & {str(message.get("role")), *kinds}:
+        has_calls = "tool_calls" in message or "function_call" in message
+        if has_calls or content is None or _ONLY_CHAT & {str(message.get("role")), *kinds}:
             return True
         if _ONLY_ANTHROPIC & kinds:
             return False
@@ -205,12 +209,13 @@ def is_chat(messages: Sequence[object], container: Data) -> bool | None:
 
 
 def _anthropic_assistant(message: Data) -> Message:
+    """Return OpenAI's assistant `message` in Anthropic's form: content, refusal and tool calls become blocks."""
     content = message.get("content")
     calls = _required(message, "tool_calls", list) if message.get("tool_calls") else []
     refusals = [{"type": "text", "text": _required(message, "refusal")}] if message.get("refusal") else []
     if isinstance(content, str) and not calls and not refusals:
         return {"role": "assistant", "content": content}
-    parts = [{"type": "text", "text": content}] if isinstance(content, str) and content else content or ()
+    parts = [{"type": "text", "text": content}] if content and isinstance(content, str) else content or ()
     return {
         "role": "assistant",
         "content": [*map(_PART.to_anthropic, parts), *refusals, *map(_CALL.to_anthropic, calls)],
@@ -218,6 +223,7 @@ def _anthropic_assistant(message: Data) -> Message:
 
 
 def _openai_assistant(message: Message) -> Data:
+    """Return Anthropic's assistant `message` in OpenAI's form: calls become ``tool_calls``; a lone text stays text."""
     content = message["content"]
     if isinstance(content, str):
         return {"role": "assistant", "content": content}
@@ -233,6 +239,7 @@ def _blocks(content: str | Sequence[Data]) -> Any:
 
 
 def _parts(content: str | Sequence[Block]) -> Any:
+    """Return an Anthropic message's `content` as OpenAI's parts, without thinking; a text stays the same text."""
     return content if isinstance(content, str) else [part for part in map(_PART.to_openai, content) if part is not None]
 
 
@@ -255,10 +262,10 @@ def _block_of_part(part: Data) -> Block:
 
 
 def _source(url: str) -> Data:
-    data = _DATA_URL.fullmatch(url)
-    if data is None:
+    data_url = _DATA_URL.fullmatch(url)
+    if data_url is None:
         return {"type": "url", "url": url}
-    return {"type": "base64", "media_type": data[1], "data": data[2]}
+    return {"type": "base64", "media_type": data_url[1], "data": data_url[2]}
 
 
 def url_of(source: Mapping[str, Any]) -> Any:
@@ -269,7 +276,8 @@ def url_of(source: Mapping[str, Any]) -> Any:
 
 
 def _openai_part(block: Block) -> Data | None:
-    """Return `block` as a part of OpenAI's content: None for thinking, itself if it has no counterpart there."""
+    """Return an Anthropic `block` as a part of OpenAI's content; None for thinking, as OpenAI's form has none. A block
+    that no part can express is returned unchanged."""
     kind, source = block["type"], block.get("source")
     if kind in THINKING:
         return None
@@ -286,14 +294,15 @@ def _openai_part(block: Block) -> Data | None:
 
 
 def _block_of_call(call: Data) -> Block:
-    key, function, custom = _required(call, "id"), call.get("function"), call.get("custom")
+    """Return an item of OpenAI's ``tool_calls`` as a ``tool_use`` block. A custom tool's input is text, not JSON."""
+    call_id, function, custom = _required(call, "id"), call.get("function"), call.get("custom")
     if function:
         name, value = _required(function, "name"), arguments_as_object(_required(function, "arguments"))
     elif custom:
         name, value = _required(custom, "name"), {"input": _required(custom, "input")}
     else:
         raise TranscriptError("expected a 'function' or a 'custom' tool in a tool call")
-    return {"type": "tool_use", "id": key, "name": name, "input": value}
+    return {"type": "tool_use", "id": call_id, "name": name, "input": value}
 
 
 def _openai_call(block: Block) -> Data:
@@ -334,5 +343,5 @@ _USER = _Converter(
     lambda message: {"role": "user", "content": _parts(message["content"])},
 )
 _ASSISTANT = _Converter(_anthropic_assistant, _openai_assistant)
-_SPOKEN = {"user": _USER, "assistant": _ASSISTANT}
+_BY_ROLE = {"user": _USER, "assistant": _ASSISTANT}
 """Converters by role; messages of other roles are the same in both forms."""

@@ -2,7 +2,7 @@
 
 Items that define tools, instructions or settings keep their places. An item of an unknown type is passed on unchanged.
 A provider's encrypted compaction replaces everything before it, so nothing up to it is changed. Data of an item that
-has no place in an Anthropic block, the *remainder*, is kept under an additional key of the block.
+has no place in an Anthropic block, the *remainder*, is kept under an additional key of the block (see `_blocks`).
 
 Codex may call its tools from a script. If a script only calls one tool, with literal arguments, it is read as that
 call, and its output as the tool's output.
@@ -52,7 +52,7 @@ class Item(BaseModel):
 def sender_and_content(item: Item) -> tuple[str, list[Block]] | None:
     """Return the sender and the content of `item`, as Anthropic blocks. The sender is ``user``, ``assistant``,
     ``system``, or ``host`` for a tool's result. Return None for an item that is not part of the conversation."""
-    if item.role and item.type in ("", "message"):
+    if item.role and item.type in ("", "message"):  # a message may lack its type
         return "system" if item.role == "developer" else item.role, item_blocks(item.content)
     if (item.type in CALLS or item.type in TYPED_CALLS) and item.call_id:
         return "assistant", [item_block(item)]
@@ -80,7 +80,7 @@ def item_block(item: Item) -> Block:
     name, value = item.name or TYPED_CALLS.get(item.type, "local_shell"), item.action or {}
     if item.type == "shell_call" and isinstance(value.get("commands"), list):
         value = {"command": "\n".join(map(str, value["commands"]))}
-    elif item.type in TYPED_CALLS:
+    elif item.type in TYPED_CALLS:  # ``{"operation": {…}}`` of a patch, or fields such as the ``actions`` on a screen
         fields = item.model_dump(exclude_unset=True, exclude={"type", "id", "call_id", "status"})
         value = fields["operation"] if isinstance(fields.get("operation"), dict) else fields
     elif item.type == "function_call":
@@ -97,11 +97,13 @@ def _script_call(script: str) -> tuple[str, dict[str, Any]] | None:
     variables."""
     calls, typed = _CALL.findall(script), _STDIN.findall(script)
     tools = [*{tool for tool, _ in calls}]
-    if len(tools) + len(typed) != 1 or _OPEN.search(_STDIN.sub("", _CALL.sub("", script))):
+    rest = _STDIN.sub("", _CALL.sub("", script))
+    if len(tools) + len(typed) != 1 or _OPEN.search(rest):
         return None
     try:
         for session_id, characters in typed:
             return "write_stdin", {"session_id": int(session_id), "chars": json.loads(characters)}
+        # several calls of the same tool are one call with an argument of several lines
         return tools[0], {_SCRIPT_ARGUMENTS[tools[0]]: "\n".join(json.loads(literal) for _, literal in calls)}
     except ValueError:
         return None
@@ -176,7 +178,8 @@ def part_block(part: dict[str, Any]) -> Block:
 
 
 def _document(part: dict[str, Any]) -> Block:
-    """Return a file in an item's content as a document block; an equal copy of `part` if it has no data, URL or id."""
+    """Return `part`, a file in an item's content, as a document block; a copy of `part` if it has no data, URL or id
+    of a file."""
     title = {"title": part["filename"]} if isinstance(part.get("filename"), str) else {}
     if isinstance(part.get("file_data"), str):
         block = block_of_part({"type": "file", "file": {key: value for key, value in part.items() if key != "type"}})
@@ -189,7 +192,7 @@ def _document(part: dict[str, Any]) -> Block:
 
 Data = dict[str, Any]
 VIEW = "compactor_view"
-"""Type of the proxy's own item, which is never sent: it contains the messages of a compacted conversation."""
+"""Type of the proxy's own item, never sent to the provider: it contains the messages of a compacted conversation."""
 _SERVER_CALLS = frozenset(
     {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"}
 )
@@ -226,13 +229,14 @@ class ReadItems:
     messages: list[Message] = field(default_factory=list)
     fixed: list[FixedItem] = field(default_factory=list)
     has_foreign: bool = False
-    """True if the items contain a provider's own compaction; then `messages` begins after it."""
+    """True if the items contain a compaction by the provider (encrypted); then `messages` begins after it."""
 
 
 def read_items(items: Sequence[Any]) -> ReadItems:
     """Convert `items`, the ``input`` of a request, to Anthropic messages; raise TranscriptError if one is malformed.
 
-    Consecutive items of the assistant become one message, and so do consecutive tool results.
+    Consecutive items of the assistant become one message, and so do consecutive tool results. Items up to the
+    provider's newest compaction are fixed: they are sent unchanged.
     """
     kinds = [_kind(item, f"input[{at}]") for at, item in enumerate(items)]
     unpaired = _unpaired(items, kinds)
@@ -242,7 +246,7 @@ def read_items(items: Sequence[Any]) -> ReadItems:
         is_view = item.get("type") == VIEW
         plain = [one for message in item["messages"] for one in _items(message)] if is_view else [item]
         read.fixed += [FixedItem(0, one) for one in plain]
-    open_kind, open_calls = "", set[str]()  # kind of the newest message; ids of calls whose result has not come yet
+    last_kind, open_calls = "", set[str]()  # kind of the item before; ids of calls whose result has not come yet
     for at in range(start, len(items)):
         item, kind = items[at], kinds[at]
         if item.get("call_id") in unpaired:
@@ -252,22 +256,23 @@ def read_items(items: Sequence[Any]) -> ReadItems:
         elif kind == "host":
             read.fixed.append(FixedItem(len(read.messages), item))
         elif kind == "opaque":
-            role = "assistant" if open_calls else "user"
+            role = "assistant" if open_calls else "user"  # no user's message may come between a call and its result
             read.messages.append({"role": role, "content": [opaque_block(str(item.get("type")), item)]})
-        elif kind == open_kind != "user":
+        elif kind == last_kind and kind in ("assistant", "result"):
             read.messages[-1]["content"] += _blocks(item, f"input[{at}]")
         else:
             role = "assistant" if kind == "assistant" else "user"
             read.messages.append({"role": role, "content": _blocks(item, f"input[{at}]")})
-        if kind in ("assistant", "result"):
-            open_calls ^= {item["call_id"]} if isinstance(item.get("call_id"), str) else set()
-        open_kind = kind
+        if kind in ("assistant", "result") and isinstance(item.get("call_id"), str):
+            open_calls ^= {item["call_id"]}  # a call adds its id, and its result removes it
+        last_kind = kind
     return read
 
 
 def _kind(item: Any, place: str) -> str:
-    """Return how to treat `item`: as a message or result (``user``, ``assistant``, ``result``), a definition by the
-    client (``host``), the proxy's own item (`VIEW`), a provider's compaction (``foreign``), or unknown (``opaque``)."""
+    """Return how to treat `item`: as a message or result (``user``, ``assistant``, ``result``), a definition or text
+    of the client (``host``), the proxy's own item (`VIEW`), a provider's compaction (``foreign``), or unknown
+    (``opaque``)."""
     if not isinstance(item, dict):
         raise TranscriptError(f"{place}: expected an item as an object, found {quoted(item)}")
     kind, role = str(item.get("type") or "message"), item.get("role")
@@ -281,7 +286,7 @@ def _kind(item: Any, place: str) -> str:
         return "host" if kind in _SETUP_ITEMS else VIEW
     if kind == "reasoning" or kind in _SERVER_CALLS:
         return "assistant"
-    key = CALLS.get(kind, "output" if kind in OUTPUTS else "call_id")
+    key = CALLS.get(kind, "output" if kind in OUTPUTS else "call_id")  # the field without which it cannot be converted
     is_whole = isinstance(item.get("call_id"), str) and (item.get(key) is not None or kind == "apply_patch_call_output")
     if is_whole and (kind in CALLS or kind in TYPED_CALLS or kind in OUTPUTS):
         return "result" if kind in OUTPUTS else "assistant"
@@ -302,7 +307,12 @@ def _unpaired(items: Sequence[Data], kinds: Sequence[str]) -> set[str]:
 
 
 def _blocks(item: Data, place: str) -> list[Block]:
-    """Return the blocks for `item`, each with the data that restores the item exactly (its remainder)."""
+    """Return the blocks for `item`, each with the data that restores the item exactly (its remainder).
+
+    Keys of a remainder: ``item``, the item's fields that are not in the block; ``part``, or the name of the item's
+    main field, with its exact value if the block does not give it back; ``at`` and ``of``, the index of the block among
+    the parts of a message item and their number; ``whole``, the complete item.
+    """
     try:
         if item.get("type", "message") == "message":
             return _message_blocks(item)
@@ -324,6 +334,7 @@ def _blocks(item: Data, place: str) -> list[Block]:
 
 
 def _message_blocks(item: Data) -> list[Block]:
+    """Return a block for each part of a message item, with its remainder (see `_blocks`)."""
     head = _without(item, "content")
     content = Item.model_validate({"content": item["content"]}).content
     if isinstance(content, str):
@@ -331,7 +342,7 @@ def _message_blocks(item: Data) -> list[Block]:
     made = []
     for at, part in enumerate(content or ()):
         block = part_block(part)
-        if block["type"] in _NO_PARTS:
+        if block["type"] in _NO_PARTS:  # `_items` would make an item of it
             raise ValueError(block["type"])
         exact = {} if _part(block, item["role"]) == part else {"part": part}
         made.append({**block, REMAINDER: {"item": head, "at": at, "of": len(content or ()), **exact}})
@@ -343,21 +354,22 @@ def _without(data: Mapping[str, Any], *keys: str) -> Data:
 
 
 def to_items(read: ReadItems, messages: Sequence[Message]) -> list[Data]:
-    """Return `messages`, usually the compacted form of `read.messages`, as items, with the fixed items of `read`.
+    """Return `messages`, usually the compacted form of `read.messages`, as items, with the fixed items of `read`
+    (definitions of tools and settings) among them.
 
     Fixed items at the front keep their places, and so do those between the last messages, as far as these are the same
     in both lists. The others are put just before these last messages.
     """
-    tail = _common_tail(read.messages, messages)
-    old_front, new_front = len(read.messages) - tail, len(messages) - tail
-    placed: dict[int, list[Data]] = {}
+    tail_count = _common_tail(read.messages, messages)
+    old_front, new_front = len(read.messages) - tail_count, len(messages) - tail_count
+    placed: dict[int, list[Data]] = {}  # fixed items by the number of messages before them
     for fixed in read.fixed:
         messages_before = new_front + max(0, fixed.messages_before - old_front) if fixed.messages_before else 0
         placed.setdefault(messages_before, []).append(fixed.item)
     items = list(placed.get(0, ()))
-    for at, message in enumerate(messages, 1):
-        items += [*_items(message), *placed.get(at, ())]
-    # the API demands matching types of a call and its result: a compaction may have made one a function's item
+    for count, message in enumerate(messages, 1):
+        items += [*_items(message), *placed.get(count, ())]
+    # the API demands matching types of a call and its result, and `_item` makes changed ones a function's item
     functions = {item["call_id"] for item in items if str(item.get("type")).startswith("function_call")}
     return [
         _function_item(item_block(Item.model_validate(item)))
@@ -368,6 +380,7 @@ def to_items(read: ReadItems, messages: Sequence[Message]) -> list[Data]:
 
 
 def _function_item(block: Block) -> Data:
+    """Return a ``tool_use`` or ``tool_result`` block as a ``function_call`` or ``function_call_output`` item."""
     if block["type"] == "tool_result":
         head: Data = {"type": "function_call_output", "call_id": block["tool_use_id"]}
         return {**head, "output": _value(block, head)}
@@ -397,7 +410,7 @@ def _items(message: Message) -> list[Data]:
         remainder, bare = block.get(REMAINDER) or {}, _without(block, REMAINDER)
         first = parts[0][0] if parts else {}
         continues = remainder.get("at") == len(parts) and remainder.get("item") == first.get("item")
-        is_next_part = continues if remainder else not first
+        is_next_part = continues if remainder else not first  # new blocks (no remainder) only follow new ones
         item = _item(bare, remainder)
         if parts and (item is not None or not is_next_part):
             items.append(_message(message["role"], parts))
@@ -424,7 +437,7 @@ def _item(bare: Block, remainder: Data) -> Data | None:
         return {**head, **({"encrypted_content": bare["data"]} if bare.get("data") else {})}
     if kind not in ("tool_use", "tool_result"):
         return None
-    if not head:
+    if not head:  # a block that a compaction made
         return _function_item(bare)
     key = CALLS.get(head["type"], "output")
     exact = key in remainder and item_block(Item.model_validate({**head, key: remainder[key]})) == bare
@@ -432,7 +445,8 @@ def _item(bare: Block, remainder: Data) -> Data | None:
 
 
 def _message(role: str, parts: Sequence[tuple[Data, Block]]) -> Data:
-    """Return the message item with `parts`, unchanged ones in their original form; without its id if one is missing."""
+    """Return the message item with `parts`, each a remainder and a block; unchanged blocks get their original form. If
+    the original item had other parts, too, the new one has no id."""
     first, block = parts[0]
     head = first.get("item") or {"type": "message", "role": role}
     if "item" in first and "at" not in first:  # its content was one text, without parts
@@ -457,6 +471,7 @@ def _value(block: Block, head: Data) -> Any:
         free_text = value.get("input", "") if isinstance(value, dict) else ""
         if block["name"] == head.get("name"):
             return free_text
+        # the call was read from a script (`_script_call`), so it becomes one again
         return f"text(await tools.{block['name']}({json.dumps(free_text or value, ensure_ascii=False)}))"
     return value
 
@@ -466,8 +481,9 @@ _FILES = {"base64": "file_data", "url": "file_url", "file": "file_id"}
 
 
 def _part(block: Block, role: str) -> Data:
+    """Return an Anthropic `block` as a part of a message item by `role`; a block of another type as JSON text."""
     kind, source = block["type"], block.get("source")
-    if kind.startswith(("input_", "output_")):
+    if kind.startswith(("input_", "output_")):  # a part that `part_block` left as it was
         return _without(block, REMAINDER)
     if kind in ("image", "document") and isinstance(source, dict) and source.get("type") in _FILES:
         form, title = source["type"], block.get("title")

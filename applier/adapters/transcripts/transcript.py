@@ -130,6 +130,7 @@ def guess_task(messages: Sequence[Message], skip: Collection[int] = ()) -> str:
 
 
 def _sets_a_task(text: str) -> bool:
+    """Return True if a user's `text` is long enough for a task and is not only a reply: ``Thanks, that works now``."""
     words = len(text.split())
     is_answer = words < LONGEST_ANSWER_WORDS and _ANSWER.match(text) and "?" not in text
     return words >= FEWEST_WORDS and not is_answer
@@ -151,10 +152,12 @@ def pairing_warnings(messages: Sequence[Message], places: Sequence[str]) -> list
     problems: list[tuple[int, str]] = []  # each with the index of the message
     for violation in check_messages(messages, rules=CALL_RULES):
         at = violation.message
-        if violation.code in _UNPAIRED or (violation.code == "late_result" and at not in dict(problems)):
+        # of several late results in a message one is reported
+        is_first_late = violation.code == "late_result" and at not in dict(problems)
+        if violation.code in _UNPAIRED or is_first_late:
             is_open = violation.code == "unanswered_call" and at == len(messages) - 1
             problems.append((at, violation.problem + (", for it is the last" if is_open else "")))
-    for at, message in enumerate(messages):
+    for at, message in enumerate(messages):  # results that `Pairing.with_results` replaced by a note
         lost = [block.get("tool_use_id") for block in blocks(message) if block.get("content") == LOST_RESULT]
         problems += [(at, f"call {call} has no result; a note replaces it") for call in lost]
     return [f"{places[at]}: {problem}" for at, problem in sorted(problems)]
@@ -220,7 +223,7 @@ class Pairing:
         """Add blocks of the assistant from the log line number `line`. Blocks with the same `group` form one message.
 
         Without a group, the blocks continue the newest message if it is the assistant's and no result for it was read.
-        With `late`, they also continue it as long as one of its calls has no result.
+        With `late`, they also continue it as long as one of its calls has no result, as Codex logs parallel calls.
         """
         spoken = [block for block in content if block["type"] != "text" or str(block.get("text", "")).strip()]
         if len(spoken) < len(content):
@@ -254,7 +257,7 @@ class Pairing:
         messages with their calls.
 
         `from_host`: True if the agent's program wrote the text, not the person. `joins`: True to continue the newest
-        message if it is a user's in the same part.
+        message if it is a user's in the same part. `only_in`: reading of the log in which the message appears.
         """
         before = self.pieces[-1] if joins and self.pieces else None
         if before is not None and before.role == "user" and before.part == self.part:
@@ -270,11 +273,11 @@ class Pairing:
             remaining = []
             for block, caller in zip(content, callers, strict=True):
                 is_result = block["type"] == "tool_result"
-                receiver = caller if is_result else last_caller
+                receiver = caller if is_result else last_caller  # text sent with results stays in their message
                 if receiver is not None:
                     receiver.results.append(block)
                     receiver.result_lines.append(line)
-                else:
+                else:  # a result without a call becomes a text
                     remaining.append(lost_call(block) if is_result else block)
                     is_mended = is_mended or is_result
             content = remaining
@@ -295,7 +298,7 @@ class Pairing:
             if results:
                 order = {name: number for number, name in enumerate(call_ids(piece.message))}
                 results.sort(key=lambda block: order.get(str(block.get("tool_use_id")), len(order)))
-                yield GrowingMessage("user", results, lines, True, piece.part, is_mended=bool(lost))
+                yield GrowingMessage("user", results, lines, from_host=True, part=piece.part, is_mended=bool(lost))
 
 
 class Assembly(Pairing):
@@ -316,7 +319,7 @@ class Assembly(Pairing):
         numbers = sorted(set(line_numbers))
         first, last = numbers[0], numbers[-1]
         where = f"line {first}" if first == last else f"lines {first}-{last}"
-        if last - first >= len(numbers):
+        if last - first >= len(numbers):  # there are other lines between them
             where = f"{len(numbers)} lines from {first} to {last}"
         self.warnings.append(f"{self.name}, {where}: {problem}")
 
@@ -362,6 +365,7 @@ class Assembly(Pairing):
             source={
                 "path": self._path,
                 "log": log,
+                # a mended message has no lines, as a new log must not repeat the old ones
                 "lines": tuple(() if p.is_mended else tuple(dict.fromkeys(p.lines)) for p in chosen),
             },
             client=client,
@@ -377,7 +381,8 @@ class Assembly(Pairing):
         written = [piece for piece in self.pieces if piece.part == number and piece.only_in != "whole"]
         unchanged = [frozenset[int](), *self._compactions.values()][number]
         carried = [piece for piece in self.pieces if piece.part < number and unchanged & set(piece.lines)]
-        return [*written[:1], *carried, *written[1:]]
+        summary, since = written[:1], written[1:]
+        return [*summary, *carried, *since]
 
 
 def marked_as_host(text: str) -> str:
