@@ -14,7 +14,7 @@ from itertools import chain, groupby
 from typing import Literal, get_args
 
 from applier.view import Preview, preview
-from planner.analysis import Analysis, analyze
+from planner.analysis import Analysis, analyze, is_word
 from planner.brief import covered_failures
 from planner.evidence import Evidence
 from planner.evidence.grounding import NameIndex
@@ -26,7 +26,7 @@ from planner.reading.lazy import lazy_pattern
 from planner.reading.lines import one_line
 from planner.reading.messages import History
 from planner.reading.secrets import Secrets, redact
-from planner.relevance import is_word
+from planner.relevance import line_relevance
 from planner.rules import decisions_in, demands_in
 
 Kind = Literal["demand", "failure", "decision", "name"]
@@ -286,7 +286,7 @@ def _item(evidence: Evidence, kind: Kind, turn_id: str, text: str, *forms: str) 
 
 def _names(analysis: Analysis) -> Iterator[_Item]:
     """Yield as items the names that the agent used again, the likeliest needed first, without keys of its calls."""
-    evidence, relevance = analysis.evidence, analysis.relevance
+    evidence, relevance = analysis.evidence, analysis.once(line_relevance)
     first, again = dict[str, str](), dict[str, str]()  # turn of each name's first occurrence, and of its newest use
     for turn_id, turn in evidence.turns.items():
         for text in turn.lines.texts:

@@ -22,8 +22,19 @@ if TYPE_CHECKING:
     from planner.evidence.calls import failed_outcome
     from planner.evidence.turns import Field, RecordLine, register_field
     from planner.guards import check_plan
-    from planner.plan import CompactionPlan, ExtractedFact, Finding, HistoryStamp, Provenance, TurnDecision, Usage
-    from planner.proposal import Planner, PlanRequest, Proposal, TurnProposal
+    from planner.plan import (
+        CompactionPlan,
+        ExtractedFact,
+        Finding,
+        HistoryStamp,
+        Planner,
+        PlanRequest,
+        Proposal,
+        Provenance,
+        TurnDecision,
+        TurnProposal,
+        Usage,
+    )
     from planner.reading.messages import History, Turn, read_history
     from planner.reading.tokens import TokenCounter
     from planner.settings import PlanSettings, ToolUse
@@ -34,7 +45,6 @@ else:
         "reading.tokens",
         "reading.messages",
         "plan",
-        "proposal",
         "guards",
         "evidence.calls",
         "evidence.turns",

@@ -15,8 +15,19 @@ from planner.errors import PlannerUnavailable, SettingsError
 from planner.evidence.calls import restore_tool_of
 from planner.guards import check_plan, sound_proposal
 from planner.pinned import unknown_view
-from planner.plan import MOST_TOKENS, CompactionPlan, Finding, HistoryStamp, Provenance, TurnDecision, Usage
-from planner.proposal import AgentRequest, Planner, PlanRequest, Proposal
+from planner.plan import (
+    MOST_TOKENS,
+    AgentRequest,
+    CompactionPlan,
+    Finding,
+    HistoryStamp,
+    Planner,
+    PlanRequest,
+    Proposal,
+    Provenance,
+    TurnDecision,
+    Usage,
+)
 from planner.reading.messages import checked_message
 from planner.reading.tokens import names_provider
 from planner.rules import RulesPlanner

@@ -21,8 +21,18 @@ from planner.evidence.grounding import invented
 from planner.layout import lay_out, leading_turn
 from planner.pinned import Pinned, pinned
 from planner.placeholders import line_numbers, media_marks, ranges_of
-from planner.plan import CompactionPlan, ExtractedFact, Finding, Layout, Provenance, TurnDecision, whole_characters
-from planner.proposal import Proposal, TurnProposal, proposed
+from planner.plan import (
+    CompactionPlan,
+    ExtractedFact,
+    Finding,
+    Layout,
+    Proposal,
+    Provenance,
+    TurnDecision,
+    TurnProposal,
+    proposed,
+    whole_characters,
+)
 from planner.reading.lines import join_lines
 from planner.reading.secrets import MARK, redact
 from planner.rules import effects_records

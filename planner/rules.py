@@ -17,8 +17,8 @@ from planner.brief import Heading, PageStatement, brief_text, check_brief
 from planner.evidence.effects import Effect, effects, open_calls, task_lists, unanswered_questions
 from planner.evidence.hosts import Choice, introduces, is_question, without_boilerplate
 from planner.evidence.turns import Evidence, RecordLine, TurnEvidence, shortened
-from planner.plan import ExtractedFact, FactType, Provenance
-from planner.proposal import PlanRequest, Proposal, TurnProposal, carried_on, earlier_plan
+from planner.later_plans import carried_on
+from planner.plan import ExtractedFact, FactType, PlanRequest, Proposal, Provenance, TurnProposal, earlier_plan
 from planner.reading.lazy import lazy_pattern
 from planner.reading.lines import statements, text_width
 

@@ -27,8 +27,7 @@ from planner.placeholders import (
     media_marks,
     ranges_of,
 )
-from planner.plan import Finding, Provenance, Strategy, TurnDecision
-from planner.proposal import PlanRequest, Proposal, TurnProposal
+from planner.plan import Finding, PlanRequest, Proposal, Provenance, Strategy, TurnDecision, TurnProposal
 from planner.reading.lazy import lazy_pattern
 from planner.reading.lines import join_lines, one_line
 from planner.relevance import MARK_TOKENS, KeptTexts, Pick, rank_lines

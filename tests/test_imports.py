@@ -148,7 +148,7 @@ FOLDERS = {
     "planner.reading": ("planner.errors",),
     "planner.validity": ("planner.errors", "planner.reading"),
     "planner.evidence": ("planner.reading", "planner.settings"),
-    "planner.relevance": ("planner.reading", "planner.evidence"),
+    "planner.relevance": ("planner.reading", "planner.evidence", "planner.analysis"),
     "planner.programming": (
         "planner.reading",
         "planner.evidence.calls",

@@ -8,8 +8,8 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.analysis import analyze
-from planner.relevance import MOST_COMPARED, KeptTexts, Rows, rank_lines
+from planner.analysis import Rows, analyze
+from planner.relevance import MOST_COMPARED, KeptTexts, line_relevance, rank_lines
 
 OWN = ["The words of the first.", "Others in the second turn.", "What a third one says."]
 
@@ -17,7 +17,7 @@ OWN = ["The words of the first.", "Others in the second turn.", "What a third on
 def test_a_line_that_is_next_but_for_rounding_is_picked_with_its_number():
     analysis = analyze([{"role": role, "content": OWN[at]} for at, role in enumerate(("user", "assistant", "user"))])
     relevance = replace(
-        analysis.relevance,
+        line_relevance(analysis),
         names=["a_name"],
         weights=array("d", [8e-12]),
         rows={"t1": Rows.of([[0]]), "t2": Rows.of([[0]]), "t3": Rows.of([[]])},
@@ -40,7 +40,7 @@ def test_what_one_line_says_is_picked_once_in_whichever_turns_it_stands(printed)
     rows = [[f"part_{row} stands in file_{row}.py for worker {row}" for row in own] for own in printed]
     calls = [called(at, "Bash", "\n".join(own), command=f"make show-{at}") for at, own in enumerate(rows)]
     analysis = analyze([{"role": "user", "content": "Go on."}, *(message for call in calls for message in call)])
-    picks = rank_lines(analysis.evidence, analysis.relevance, {}, (), 10**6)
+    picks = rank_lines(analysis.evidence, line_relevance(analysis), {}, (), 10**6)
     turns = analysis.evidence.turns
     taken = {(pick.turn_id, number) for pick in picks for number in pick.numbers}
     texts = [turns[turn_id].lines[number - 1].text for turn_id, number in taken]
@@ -83,7 +83,7 @@ def test_encoded_data_takes_no_room_and_what_stands_beside_it_does(data, before)
     result = f"saved chart_7.png\n{before}{b64encode(data).decode()}\nexit of plot_all: 3 warnings"
     analysis = analyze([{"role": "user", "content": "Go on."}, *called(1, "Bash", result, command="make chart")])
     turn = analysis.evidence.turns["t2"]
-    picks = rank_lines(analysis.evidence, analysis.relevance, {}, (), 10**6)
+    picks = rank_lines(analysis.evidence, line_relevance(analysis), {}, (), 10**6)
     taken = [turn.lines[number - 1].text for pick in picks if pick.turn_id == "t2" for number in pick.numbers]
     assert {"saved chart_7.png", "exit of plot_all: 3 warnings"} <= set(taken)
     assert sum(map(len, taken)) < len(result) / 2 + 250

@@ -27,7 +27,7 @@ from applier.view import preview
 from planner.api import plan_compaction
 from planner.errors import CompactorError, PlannerUnavailable, SettingsError
 from planner.model.planners import ModelPlanner, RelayedPlanner, rendered_prompts
-from planner.proposal import PlanRequest, Proposal
+from planner.plan import PlanRequest, Proposal
 from planner.reading.messages import Message, blocks, read_history
 from planner.reading.tokens import TokenCounter
 

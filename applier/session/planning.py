@@ -18,8 +18,7 @@ from applier.store.opening import within
 from planner.analysis import Analysis
 from planner.api import PlannerChoice, asks_model, name_of_planner, open_planner, plan_analysis, shares_client
 from planner.evidence.hosts import first_words
-from planner.plan import CompactionPlan, Usage
-from planner.proposal import AgentRequest
+from planner.plan import AgentRequest, CompactionPlan, Usage
 from planner.settings import PlanSettings
 
 BreakerState = Literal["closed", "open", "half_open"]

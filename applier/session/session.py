@@ -34,8 +34,7 @@ from applier.store.opening import SessionStore
 from applier.store.store import Store
 from planner.api import PlannerChoice, check_argument, check_planner, check_request
 from planner.errors import ReferenceNotFound, SettingsError, StoreError
-from planner.plan import CompactionPlan
-from planner.proposal import AgentRequest
+from planner.plan import AgentRequest, CompactionPlan
 from planner.reading.lines import Part
 from planner.reading.messages import Block, compacted_start
 

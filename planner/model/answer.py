@@ -20,8 +20,7 @@ from pydantic_core import from_json
 from planner.evidence import TurnEvidence
 from planner.evidence.grounding import invented
 from planner.placeholders import ranges_of
-from planner.plan import ExtractedFact, FactType, Strategy
-from planner.proposal import TurnProposal
+from planner.plan import ExtractedFact, FactType, Strategy, TurnProposal
 from planner.reading.lines import join_lines
 
 MOST_ANSWER_CHARACTERS = 400_000

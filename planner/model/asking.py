@@ -24,8 +24,7 @@ from planner.model.answer import MOST_PROBLEMS, PlanAnswer, Reading, Scope, answ
 from planner.model.client import Endpoint, Meter, is_refusal, response_text, response_usage, unavailable
 from planner.model.prompts import Prompts, safe_text
 from planner.model.question import Question
-from planner.plan import Usage
-from planner.proposal import PlanRequest
+from planner.plan import PlanRequest, Usage
 
 if TYPE_CHECKING:
     import tenacity

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from planner.evidence import TurnEvidence
 from planner.placeholders import argument_lines, call_line
+from planner.plan import PlanRequest
 from planner.programming.coding_tools import commands_in
-from planner.proposal import PlanRequest
 from planner.reading.lines import BlockText, Line, is_encoded, text_width, without_escapes
 from planner.relevance import rank_lines
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 
 from planner.evidence import TurnEvidence
+from planner.later_plans import read_and_new
 from planner.model.answer import BEST_SCORE, spans
 from planner.model.card_lines import card_line, is_in_header, lines_of_cards
 from planner.model.prompts import safe_line, safe_text
 from planner.pinned import Pinned, pinned
-from planner.plan import CompactionPlan
-from planner.proposal import PlanRequest, read_and_new
+from planner.plan import CompactionPlan, PlanRequest
 from planner.reading.lines import Line
 from planner.reading.tokens import TokenCounter
 

@@ -19,9 +19,8 @@ from pydantic import BaseModel, ValidationError
 
 from planner.errors import PlannerUnavailable, SettingsError
 from planner.model.prompts import safe_line
-from planner.plan import Usage
+from planner.plan import Account, Usage
 from planner.prices import billed_tokens
-from planner.proposal import Account
 from planner.reading.tokens import names_provider
 
 DEFAULT_MODEL = "claude-haiku-5-5"

@@ -20,9 +20,8 @@ from planner.model.cards import turn_cards
 from planner.model.client import Endpoint
 from planner.model.prompts import Prompts, safe_text
 from planner.model.question import Question
-from planner.plan import Usage
+from planner.plan import PlanRequest, Usage
 from planner.prices import assumed_dollars
-from planner.proposal import PlanRequest
 from planner.settings import PlanSettings
 
 CARDS_TOKENS, ANSWER_TOKENS = 24_000, 3_000

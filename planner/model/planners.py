@@ -17,14 +17,14 @@ from typing import Any, Literal
 
 from planner.brief import brief_text, fit_brief, read_brief
 from planner.errors import PlannerUnavailable
+from planner.later_plans import read_and_new
 from planner.model.answer import Scope, answer_in, read_answer
 from planner.model.asking import AskedOutcome, PlannerConversation, ask_all, left_seconds
 from planner.model.client import DEFAULT_MODEL, is_same_account, open_endpoint
 from planner.model.prefix import PrefixQuestion, prefix_cost, prefix_question, why_not_prefix
 from planner.model.prompts import Prompts, load_prompts
 from planner.model.question import Question, QuestionBasis, notes_tokens, plan_questions
-from planner.plan import Provenance, Usage
-from planner.proposal import PlanRequest, Proposal, earlier_plan, read_and_new
+from planner.plan import PlanRequest, Proposal, Provenance, Usage, earlier_plan
 from planner.reading.tokens import names_provider
 from planner.rules import RulesPlanner
 

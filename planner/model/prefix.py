@@ -17,9 +17,8 @@ from planner.model.cards import history_index
 from planner.model.client import Meter, for_planning, is_refusal, keys_of, open_client, sdk_timeout
 from planner.model.prompts import Prompts, safe_line
 from planner.model.question import QuestionBasis, choice_tokens, sizes_text
-from planner.plan import Usage
+from planner.plan import AgentRequest, PlanRequest, Usage
 from planner.prices import CACHE_LIFETIME_SECONDS, is_warm
-from planner.proposal import AgentRequest, PlanRequest
 from planner.reading.messages import cache_marks
 from planner.reading.tokens import model_family
 

@@ -19,13 +19,13 @@ from planner.brief import PageStatement, brief_text, citation, read_brief
 from planner.evidence import TurnEvidence
 from planner.evidence.effects import retried
 from planner.evidence.hosts import is_host_text, without_boilerplate
+from planner.later_plans import read_and_new, written_brief
 from planner.model.answer import Scope
 from planner.model.card_lines import is_sentence
 from planner.model.cards import Card, earlier_choices, turn_cards, turn_lines
 from planner.model.prompts import Prompts, safe_line, safe_text
-from planner.plan import CompactionPlan
+from planner.plan import CompactionPlan, PlanRequest, earlier_plan
 from planner.programming.repository import has_uncommitted_changes
-from planner.proposal import PlanRequest, earlier_plan, read_and_new, written_brief
 from planner.reading.lines import Part, join_lines, statements
 from planner.reading.secrets import NO_SECRETS, Secrets, redact
 from planner.reading.tokens import TokenCounter

@@ -20,8 +20,8 @@ from applier.eval.evaluation import read_exams
 from applier.eval.methods import RECORDED, FolderPlanner
 from applier.session.presets import PRESETS
 from planner.model.planners import ModelPlanner
+from planner.plan import Planner
 from planner.prices import CACHE_READ_PRICES
-from planner.proposal import Planner
 from planner.rules import RulesPlanner
 from tests.bench import (
     clients,

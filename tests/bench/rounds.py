@@ -19,8 +19,7 @@ from applier.session.session import Session
 from planner.analysis import analyze
 from planner.evidence import Evidence
 from planner.placeholders import clean
-from planner.plan import Usage
-from planner.proposal import Planner, PlanRequest, Proposal
+from planner.plan import Planner, PlanRequest, Proposal, Usage
 from planner.reading.lines import one_line
 from planner.reading.messages import Message
 from planner.reading.tokens import TokenCounter

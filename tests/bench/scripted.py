@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 
 from planner.brief import PageStatement, brief_text, fit_brief, read_brief
 from planner.evidence import TurnEvidence
+from planner.later_plans import written_brief
 from planner.model.planners import RelayedPlanner, rendered_prompts
 from planner.model.question import QuestionBasis, brief_tokens
-from planner.proposal import PlanRequest, Proposal, written_brief
+from planner.plan import PlanRequest, Proposal
 from planner.rules import rules_brief
 
 STATEMENT_WORDS = 30

@@ -9,8 +9,7 @@ from applier.session import Session
 from planner import plan_compaction
 from planner.brief import read_brief
 from planner.evidence.effects import note_id
-from planner.plan import Provenance
-from planner.proposal import Proposal, TurnProposal
+from planner.plan import Proposal, Provenance, TurnProposal
 from planner.settings import ToolUse
 
 NAMES = ("note", "mcp__compactor__note", "compactor-note")

@@ -13,8 +13,7 @@ from applier.session import Session
 from applier.settings import SessionSettings
 from applier.testing import Answer, Failure, MessagesServer, overloaded, say
 from planner.errors import PlannerUnavailable
-from planner.plan import Provenance
-from planner.proposal import Proposal, TurnProposal
+from planner.plan import Proposal, Provenance, TurnProposal
 from planner.validity import LOST_RESULT
 from tests.integrations.conftest import MODEL
 from tests.loopback import KEY, Loopback, billed

@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 from planner.analysis import analyze
-from planner.plan import CompactionPlan
-from planner.proposal import PlanRequest
+from planner.plan import CompactionPlan, PlanRequest
 from planner.reading.tokens import TokenCounter
 from planner.settings import PlanSettings
 

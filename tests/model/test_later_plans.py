@@ -16,8 +16,7 @@ from planner.model import ModelPlanner
 from planner.model.planners import RelayedPlanner
 from planner.model.prompts import load_prompts
 from planner.model.question import QuestionBasis, plan_questions
-from planner.plan import MOST_TOKENS, CompactionPlan, Provenance, Usage
-from planner.proposal import Proposal
+from planner.plan import MOST_TOKENS, CompactionPlan, Proposal, Provenance, Usage
 from planner.settings import PlanSettings
 from tests.bench.scripted import ScriptedPlanner
 from tests.loopback import HANG_UP, HANG_UP_HALFWAY, Loopback, billed

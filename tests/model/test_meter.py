@@ -16,8 +16,7 @@ from planner.model import ModelPlanner
 from planner.model.prefix import prefix_cost, prefix_question
 from planner.model.prompts import load_prompts
 from planner.model.question import QuestionBasis
-from planner.plan import Usage
-from planner.proposal import AgentRequest
+from planner.plan import AgentRequest, Usage
 from tests.loopback import HANG_UP, HANG_UP_HALFWAY, KEY, STALL, Loopback, billed
 from tests.model.sample import SAMPLE, answer, plan_request, sent_tokens
 from tests.model.test_prefix import GOOD, agent_body

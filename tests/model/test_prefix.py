@@ -16,7 +16,7 @@ from planner.model.planners import RelayedPlanner
 from planner.model.prefix import prefix_question, request_behind_prefix, why_not_prefix
 from planner.model.prompts import load_prompts
 from planner.model.question import QuestionBasis, plan_questions
-from planner.proposal import AgentRequest
+from planner.plan import AgentRequest
 from planner.validity import check_messages
 from tests.loopback import Loopback
 from tests.model.sample import SAMPLE, answer, plan_request

@@ -3,8 +3,7 @@
 import math
 from random import Random
 
-from planner.plan import ExtractedFact, Provenance
-from planner.proposal import Proposal, TurnProposal
+from planner.plan import ExtractedFact, Proposal, Provenance, TurnProposal
 from tests.strategies import BRIEFS
 
 NUMBERS = (math.nan, math.inf, -math.inf, -1, 0, 0.3, 7, 10**30, "high", None, True)

@@ -12,8 +12,7 @@ from planner import TokenCounter, plan_compaction
 from planner.analysis import analyze
 from planner.brief import HEADINGS, brief_text, check_brief, covered_failures, fit_brief, read_brief
 from planner.guards import check_plan
-from planner.plan import Provenance
-from planner.proposal import Proposal, TurnProposal
+from planner.plan import Proposal, Provenance, TurnProposal
 from planner.rules import rules_brief
 from planner.settings import PlanSettings
 from tests.model.sample import call

@@ -13,8 +13,7 @@ from planner import plan_compaction
 from planner.analysis import analyze
 from planner.brief import brief_text, check_brief, read_brief
 from planner.evidence.effects import effects, open_calls, retried
-from planner.plan import CompactionPlan, Provenance
-from planner.proposal import Proposal, TurnProposal
+from planner.plan import CompactionPlan, Proposal, Provenance, TurnProposal
 from planner.rules import effects_records
 from planner.settings import ToolUse
 from tests.planning.planners import STRATEGIES

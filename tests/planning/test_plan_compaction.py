@@ -23,8 +23,7 @@ from planner import (
     read_history,
 )
 from planner.analysis import analyze
-from planner.plan import Provenance
-from planner.proposal import Proposal
+from planner.plan import Proposal, Provenance
 from tests.planning.planners import Answers, Liar
 from tests.strategies import answered_histories, histories, make_session
 from tests.viewed import MODELS, refused, said

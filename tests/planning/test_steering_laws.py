@@ -14,8 +14,7 @@ from applier.view import preview
 from planner import plan_compaction
 from planner.analysis import analyze
 from planner.pinned import unknown_view
-from planner.plan import Provenance
-from planner.proposal import Proposal, TurnProposal
+from planner.plan import Proposal, Provenance, TurnProposal
 from tests.planning.planners import STRATEGIES, Answers, Says
 from tests.strategies import answered_histories, histories
 from tests.viewed import said

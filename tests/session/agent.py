@@ -5,8 +5,7 @@ from copy import deepcopy
 from random import Random
 
 from planner import PlannerUnavailable, StoreError
-from planner.plan import ExtractedFact, Provenance
-from planner.proposal import Proposal, TurnProposal
+from planner.plan import ExtractedFact, Proposal, Provenance, TurnProposal
 
 
 class Clock:

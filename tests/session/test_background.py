@@ -6,8 +6,7 @@ import pytest
 
 from applier.session.planning import Worker
 from applier.settings import load_settings
-from planner.plan import Provenance
-from planner.proposal import Proposal
+from planner.plan import Proposal, Provenance
 from planner.reading.messages import blocks
 from tests.patience import PATIENCE_SECONDS
 from tests.session.agent import Agent, finished

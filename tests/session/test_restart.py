@@ -16,7 +16,7 @@ from applier.settings import load_settings
 from applier.store import open_store
 from applier.store.records import digest_of, encode, next_order, pack
 from planner import ReferenceNotFound, StoreDamaged, StoreError
-from planner.proposal import earlier_plan
+from planner.plan import earlier_plan
 from planner.validity import check_messages
 from tests.model.sample import plan_request
 from tests.session.agent import Agent, Clock

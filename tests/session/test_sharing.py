@@ -16,8 +16,7 @@ from applier.store.store import Store
 from applier.testing import PromptCache, Request, judge
 from applier.testing.judge import sealed
 from planner.errors import SettingsError, StoreError
-from planner.plan import Provenance
-from planner.proposal import Proposal
+from planner.plan import Proposal, Provenance
 from tests.patience import PATIENCE_SECONDS
 from tests.session.agent import Clock
 from tests.strategies import make_session

@@ -7,8 +7,7 @@ import threading
 import pytest
 
 from applier.settings import load_settings
-from planner.plan import Provenance
-from planner.proposal import Proposal
+from planner.plan import Proposal, Provenance
 from planner.reading.tokens import binds_reasoning
 from tests.patience import PATIENCE_SECONDS
 from tests.session.agent import finished

@@ -39,8 +39,8 @@ from applier.store.opening import SessionStore, store_file
 from applier.store.retention import collect_garbage
 from planner.api import PlannerChoice, plan_compaction
 from planner.errors import SettingsError, StoreError
+from planner.plan import Account
 from planner.prices import CACHE_LIFETIME_SECONDS, register_prices
-from planner.proposal import Account
 from planner.reading.secrets import redact
 from planner.reading.tokens import names_provider
 

@@ -21,7 +21,7 @@ from applier.adapters.proxy.configuration import OwnClient
 from applier.adapters.proxy.metrics import PERSON
 from applier.adapters.proxy.responses_api import ResponsesPlanner
 from applier.session import Session
-from planner.proposal import Account
+from planner.plan import Account
 from planner.reading.messages import THINKING, blocks, field_of, message_digest
 
 NAME_HEADER = "x-compactor-session"

@@ -37,9 +37,8 @@ from applier.adapters.proxy.wires import MESSAGES, RESPONSES, Wire, parse, read_
 from applier.session.planning import Planned
 from applier.store.opening import SessionStore
 from planner.errors import StoreError
-from planner.plan import Usage
+from planner.plan import Account, Usage
 from planner.prices import billed_tokens, dollars
-from planner.proposal import Account
 from planner.reading.messages import field_of
 
 _MOST_PLANNED = 10_000

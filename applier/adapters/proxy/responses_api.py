@@ -30,9 +30,8 @@ from applier.adapters.transcripts.responses import VIEW, read_items
 from applier.view import view_text
 from planner.errors import PlannerUnavailable
 from planner.model.planners import RelayedAnswer, RelayedPlanner, RelayedQuestion, Unanswered
-from planner.plan import Usage
+from planner.plan import PlanRequest, Proposal, Usage
 from planner.prices import is_warm
-from planner.proposal import PlanRequest, Proposal
 from planner.reading.messages import Message, blocks, readable_text, to_json
 
 CompactionAsk = Literal["", "trigger", "words", "window"]
