@@ -57,22 +57,24 @@ class _Codex(WrappedClient):
     def upstreams(self) -> dict[str, str]:
         addresses = super().upstreams()
         addresses.pop(OPENAI, None)  # Codex does not read the variable
-        _, url = self._address()
+        _, url = self._address()  # Codex uses it with a ChatGPT login, too
         return {**addresses, **({CHATGPT: url, OPENAI: _version_1(url)} if url else {})}
 
     def arguments(self, url: str, server: Sequence[str], variables: Sequence[str]) -> list[str]:
         setting, _ = self._address()
         options: dict[str, object] = {setting: f"{url}/v1"} if setting else {}
-        if server:
+        if server:  # without `env_vars` it would run without any variable of the environment
             table = "mcp_servers.compactor"
             more = {"command": server[0], "args": [*server[1:]], "env_vars": [*variables]}
             options |= {f"{table}.{key}": value for key, value in more.items()}
+        # in the command line `-c key=value` changes a setting; the value is TOML, which JSON's texts and lists are too
         words = [word for key, value in options.items() for word in ("-c", f"{key}={json.dumps(value)}")]
         return [self.command[0], *words, *self.command[1:]]
 
     def _address(self) -> tuple[str, str]:
-        """Return the name of the setting with the address of the person's provider, and the address. The name is empty
-        for a provider that is built into Codex (``ollama``), the address for OpenAI's own."""
+        """Return the name of the setting for the address of the person's provider, such as ``openai_base_url``, and
+        the address. The name is empty for a provider that is built into Codex (``ollama``), whose address cannot be
+        set; the address is empty if it is OpenAI's own."""
         settings = self._settings("config.toml")
         if profile := _profile(self.command):
             settings = _merged(settings, self._settings(f"{profile}.config.toml"))

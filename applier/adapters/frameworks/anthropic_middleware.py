@@ -94,6 +94,7 @@ class CompactionMiddleware(anthropic.Middleware):
         return response
 
     def _exchange(self, request: APIRequest) -> _Exchange | None:
+        """Return the exchange for `request`; None if it has no conversation to compact and is to be sent unchanged."""
         body = request.json
         is_of_messages = request.method.lower() == "post" and request.url.split("?")[0] == "/v1/messages"
         if not is_of_messages or not isinstance(body, dict) or not isinstance(body.get("messages"), list):
@@ -143,8 +144,8 @@ class _Exchange:
             self.session.set_request(**fields_of_body(self.body), client_follows=True)
         except SettingsError as error:  # send the invalid request: the provider's error explains it better
             logger.warning("the request goes out as it came: %s", error)
-            return self._with(self.body["messages"])
-        return self._with(self.session.prepare(self.body["messages"]))
+            return self._request_with(self.body["messages"])
+        return self._request_with(self.session.prepare(self.body["messages"]))
 
     def is_whole(self, response: _AnyResponse) -> bool:
         """Return True if `response` contains the complete answer, and is not a stream."""
@@ -153,20 +154,20 @@ class _Exchange:
     def second(self, response: _AnyResponse, answer: object) -> APIRequest | None:
         """Report the provider's response to the session, and return a shorter request if the first was too long. Return
         None if it was not, or if this is the second response already. `answer`: the content of a complete response."""
-        http, too_long = response.http_response, answer
+        http, problem = response.http_response, answer  # the problem: an answer cut off by the window, or an error
         if http.is_success:
             headers = {name: value for name, value in self.request.headers.items() if isinstance(value, str)}
             self.session.note_sent(self.sent, response._client, path=self.request.url, headers=headers)
             self.session.observe(answer)
         else:
-            too_long = anthropic.APIStatusError(http.text, response=http, body=http.text)
+            problem = anthropic.APIStatusError(http.text, response=http, body=http.text)
         if self.is_second or (http.is_success and stop_reason_of(answer) != WINDOW_EXCEEDED):
             return None
         self.is_second = True
-        shorter = self.session.recover(self.body["messages"], too_long)
-        return None if shorter is None else self._with(shorter)
+        shorter = self.session.recover(self.body["messages"], problem)
+        return None if shorter is None else self._request_with(shorter)
 
-    def _with(self, messages: list[Any]) -> APIRequest:
+    def _request_with(self, messages: list[Any]) -> APIRequest:
         """Return the request with these `messages`, and note its body as the one that was sent last."""
         changed = copy(self.request)  # APIRequest.copy would first deep-copy the whole conversation
         self.sent = {**self.body, "messages": messages}

@@ -36,6 +36,7 @@ def async_agent_tools(session: Session) -> list[BetaAsyncFunctionTool[Any]]:
 
 
 def _answer(session: Session, name: str, /, **arguments: Any) -> Any:
+    """Answer a call of the tool `name`; an error of the session becomes a failed result."""
     try:
         return answer_call(session, name, arguments)
     except CompactorError as error:

@@ -108,7 +108,7 @@ class RunConversations:
             shorter = (one for one in self._conversations if one.message_count < len(prefixes))
             continued = [one for one in shorter if prefixes[one.message_count] == one.digest]
             found = max(continued, key=lambda one: one.message_count, default=None)
-            if found is None:
+            if found is None:  # it is of a new subagent
                 first, *children = self._conversations
                 found = RunConversation(first.session.child(""))
                 for oldest in children[: max(0, len(children) + 1 - MAX_CHILDREN)]:
@@ -190,7 +190,8 @@ def apply_to_plain(
 
 
 def _joined(view: Sequence[T], messages: Sequence[T], pieces: Sequence[Sequence[T]]) -> list[T]:
-    """Return `view` with the whole message in place of its `pieces`, wherever all of them follow each other."""
+    """Return `view` with messages that were split into `pieces` put together again: where all pieces of a message
+    follow each other, the message itself replaces them."""
     by_first = {id(group[0]): (group, message) for group, message in zip(pieces, messages, strict=True)}
     joined, at = list[T](), 0
     while at < len(view):
@@ -211,7 +212,9 @@ def apply_to_groups(
 ) -> list[T] | None:
     """Do the same as `apply_to_plain` for a framework in which each result is a message of its own: neighbouring
     results are converted together, as the API demands them in one message. The first `lead` messages stay unchanged."""
-    runs = groupby(messages[lead:], is_result)
-    groups = [group for are_results, run in runs for group in ([list(run)] if are_results else ([one] for one in run))]
+    groups: list[list[T]] = []
+    for are_results, run in groupby(messages[lead:], is_result):
+        members = list(run)
+        groups += [members] if are_results else [[message] for message in members]
     view = apply_to_plain(act, groups, to_plain, from_plain)
     return None if view is None else [*messages[:lead], *chain.from_iterable(view)]

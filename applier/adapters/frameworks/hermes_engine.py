@@ -134,6 +134,7 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
         return json.dumps({"content": answer if isinstance(answer, str) else readable_text(answer)}, ensure_ascii=False)
 
     def _open_session(self) -> Session:
+        """Return the session of the conversation, opened at its first use."""
         if self._session is None:
             window = {"window_tokens": self.context_length} if self.context_length else {}
             # the session compacts only when Hermes asks, never by itself in `prepare`
@@ -148,6 +149,7 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
 
 
 def _apply_to_plain(act: Any, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    """Let `act`, a method of a session, work on Hermes' `messages`, which have OpenAI's form (`apply_to_groups`)."""
     return apply_to_groups(
         act,
         messages,

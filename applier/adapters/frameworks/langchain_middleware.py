@@ -112,12 +112,14 @@ class ThreadSessions:
         self._sessions.close()
 
     def _agent(self, place: _Place, messages: Sequence[Any]) -> _Agent:
+        """Return the agent that calls the model with `messages` at `place`, and record it there. It keeps the session
+        that it had at this place, or in an earlier task."""
         role = "|".join(part.split(":")[0] for part in place.namespace.split("|"))
         with self._lock:
             same_role = [at for at, one in self._agents.items() if at.thread == place.thread and one.role == role]
-            # a subagent may run again in a new task
-            again = (at for at in reversed(same_role) if self._agents[at].is_continued_by(messages))
-            earlier = self._agents.pop(place if place in self._agents else next(again, place), None)
+            # a subagent that runs again in a new task has a new place, but its earlier messages
+            continued = (at for at in reversed(same_role) if self._agents[at].is_continued_by(messages))
+            earlier = self._agents.pop(place if place in self._agents else next(continued, place), None)
             session = earlier.session if earlier else f"{place.thread}/{place.namespace}".rstrip("/")
             agent = _Agent(session, role, len(messages), messages[-1] if messages else None)
             self._agents[place] = agent
@@ -148,6 +150,8 @@ def context_tools(session: Session | SessionOf[Any]) -> list[BaseTool]:
 
 
 def _context_tool(session_of: SessionOf[Any], name: str, description: str, input_schema: dict[str, Any]) -> BaseTool:
+    """Return a tool of `AGENT_TOOLS` in LangChain's form. Its errors become its results, so that the agent goes on."""
+
     def call(runtime: ToolRuntime[Any, Any], **arguments: Any) -> Answer:
         session = session_of(runtime)
         if session is None:
@@ -226,12 +230,14 @@ def pre_model_hook(session: Session | SessionOf[Any]) -> Callable[[Any], dict[st
 
     def prepared(state: Any) -> dict[str, list[AnyMessage]]:
         chosen, messages = session_of(state), state["messages"]
-        return {"llm_input_messages": (chosen and _apply_to_plain(chosen.prepare, messages)) or messages}
+        view = None if chosen is None else _apply_to_plain(chosen.prepare, messages)
+        return {"llm_input_messages": view or messages}
 
     return prepared
 
 
 def _compacted(session: Session, request: ModelRequest[Any]) -> ModelRequest[Any]:
+    """Return `request` with messages compacted by `session`, which also gets its model, tools and limits."""
     system, settings, model = request.system_message, dict(request.model_settings or {}), request.model
     thinking = settings.get("thinking") or getattr(model, "thinking", None)
     body = {
@@ -246,6 +252,8 @@ def _compacted(session: Session, request: ModelRequest[Any]) -> ModelRequest[Any
 
 
 def _shorter(session: Session, request: ModelRequest[Any], error: Exception) -> ModelRequest[Any]:
+    """Return `request` with fewer messages after the provider's `error` about its length; raise `error` if the session
+    has no shorter list."""
     shorter = _apply_to_plain(lambda plain: session.recover(plain, error), request.messages)
     if shorter is None:
         raise error
@@ -253,6 +261,8 @@ def _shorter(session: Session, request: ModelRequest[Any], error: Exception) -> 
 
 
 def _tool(tool: Any) -> Mapping[str, Any]:
+    """Return the definition of a LangChain `tool` in Anthropic's form, as far as the session needs it: to count its
+    tokens, and to recognise the tool that restores turns."""
     if isinstance(tool, dict) and "name" in tool:
         return tool
     function = convert_to_openai_tool(tool)["function"]
@@ -260,6 +270,7 @@ def _tool(tool: Any) -> Mapping[str, Any]:
 
 
 def _reported(session: Session, response: ModelResponse[Any]) -> ModelResponse[Any]:
+    """Report the token counts of `response` to `session`, and return the response."""
     for message in response.result:
         if isinstance(message, AIMessage) and message.usage_metadata:
             session.observe({"input_tokens": message.usage_metadata["input_tokens"]})
@@ -269,6 +280,7 @@ def _reported(session: Session, response: ModelResponse[Any]) -> ModelResponse[A
 def _apply_to_plain(
     act: Callable[[list[Message]], list[Message] | None], messages: Sequence[AnyMessage]
 ) -> list[AnyMessage] | None:
+    """Let `act`, a method of a session, work on LangChain's `messages` after the leading system messages."""
     lead = next((at for at, message in enumerate(messages) if not isinstance(message, SystemMessage)), len(messages))
     return apply_to_groups(act, messages, lead, lambda message: isinstance(message, ToolMessage), _plain, _from_plain)
 
@@ -288,7 +300,7 @@ def _plain(group: list[AnyMessage]) -> Message:
         plain = _by_block(group)
     if plain["role"] not in ROLES or not all(map(_is_known, blocks(plain))):
         plain = _by_block(group)
-    for message, block in zip(group, plain["content"], strict=False):
+    for message, block in zip(group, plain["content"], strict=False):  # of results, each message has one block
         if isinstance(message, ToolMessage) and message.status == "error":
             block["is_error"] = True
     return plain
@@ -299,13 +311,14 @@ _KNOWN = frozenset(
     | {"thinking", "redacted_thinking", "refusal", "compaction", "tool_reference"}
 )
 """Types of blocks that this package can compact or keep."""
-_KNOWN_FORMS = ("reasoning", "server_tool", "_call", "_use", "_result", "_output")
-"""Texts in further known types of blocks: for reasoning, and for calls that a provider ran itself."""
+_PARTS_OF_KNOWN = ("reasoning", "server_tool", "_call", "_use", "_result", "_output")
+"""Texts in further known types, of reasoning and of calls that a provider ran itself: ``web_search_call``."""
 
 
 def _is_known(block: Block) -> bool:
+    """Return True if the type of `block` is known; of a tool result, the types of all blocks in it, too."""
     inner = block.get("content") if block["type"] == "tool_result" else None
-    has_known_type = block["type"] in _KNOWN or any(form in block["type"] for form in _KNOWN_FORMS)
+    has_known_type = block["type"] in _KNOWN or any(text in block["type"] for text in _PARTS_OF_KNOWN)
     return has_known_type and (not isinstance(inner, list) or all(map(_is_known, inner)))
 
 
@@ -321,7 +334,7 @@ def _by_block(group: list[AnyMessage]) -> Message:
         ]
         return {"role": "user", "content": results}
     if isinstance(first, AIMessage):
-        bare = first.model_copy(update={"content": ""})
+        bare = first.model_copy(update={"content": ""})  # only the calls, which LangChain can always convert
         calls = blocks(from_openai(convert_to_openai_messages([bare]))[0])
         content = [*_blocks(first.content), *(block for block in calls if block["type"] == "tool_use")]
         return {"role": "assistant", "content": content}
@@ -353,6 +366,7 @@ def _block(item: Any) -> Sequence[Block]:
 
 
 def _from_plain(message: Message) -> list[AnyMessage]:
+    """Return an Anthropic message as LangChain messages: each tool result is one, and so is each carried message."""
     if isinstance(message["content"], str):
         return cast(list[AnyMessage], convert_to_messages(to_openai([message])))
     built = list[Any]()
@@ -366,6 +380,7 @@ def _from_plain(message: Message) -> list[AnyMessage]:
 
 
 def _restored(message: Any) -> Any:
+    """Return a LangChain message in which the original blocks replace the opaque blocks that carried them."""
     if not isinstance(message.content, list):
         return message
     content = [
@@ -376,5 +391,6 @@ def _restored(message: Any) -> Any:
 
 
 def _carries_message(block: Block) -> bool:
+    """Return True if `block` is an opaque block with a complete LangChain message, as `_by_block` makes it."""
     carried = block["carried"] if block["type"] == OPAQUE else None
     return isinstance(carried, dict) and _MESSAGE in carried

@@ -71,6 +71,8 @@ class CompactedModels(ModelProvider):
 
 
 class _CompactedModel(Model):
+    """Model that compacts the items of each call, then calls another model with them."""
+
     def __init__(self, model: Model, conversations: RunConversations) -> None:
         self._model, self._conversations = model, conversations
         for name in _PASSED_ON:
@@ -120,12 +122,13 @@ class _Call:
             return self._request
         if isinstance(items := self._request["input"], str):
             self._request["input"] = [{"role": "user", "content": items}]
-        return self._with(self._session_prepared) or self._request
+        return self._with_result_of(self._session_prepared) or self._request
 
     def shorter(self, error: Exception) -> dict[str, Any]:
         """Return a shorter request after the provider's `error` about the length; raise `error` if there is none."""
-        conversation = self._conversation
-        request = None if conversation is None else self._with(lambda plain: conversation.session.recover(plain, error))
+        if (conversation := self._conversation) is None:  # the request went out unchanged
+            raise error
+        request = self._with_result_of(lambda plain: conversation.session.recover(plain, error))
         if request is None:
             raise error
         return request
@@ -155,7 +158,7 @@ class _Call:
         self._conversation.session.set_request(**fields_of_body(body))
         return self._conversation.session.prepare(plain)
 
-    def _with(self, act: Callable[[list[Message]], list[Message] | None]) -> dict[str, Any] | None:
+    def _with_result_of(self, act: Callable[[list[Message]], list[Message] | None]) -> dict[str, Any] | None:
         """Return the request with the result of `act`, which gets the items as Anthropic messages. Return None without
         messages, if `act` returns None, and after any error; the request is then sent unchanged."""
         try:
@@ -178,6 +181,8 @@ def _handoff_definition(handoff: Handoff[Any, Any]) -> dict[str, Any]:
 
 
 async def _answer(context: ToolContext[Any], arguments: str) -> Any:
+    """Answer a call of a context tool from the session of the agent that made it. `arguments`: JSON text. An error of
+    the session becomes the answer, so that the run goes on."""
     models = getattr(context.run_config, "model_provider", None)
     if not isinstance(models, CompactedModels):
         return "nothing of this conversation was compacted"
@@ -190,6 +195,7 @@ async def _answer(context: ToolContext[Any], arguments: str) -> Any:
     if isinstance(answer, str):
         return answer
     items = to_items(ReadItems(), [{"role": "user", "content": answer}])
+    # the SDK expects the types ``text`` and ``image`` in a tool's output, not ``input_text`` and ``input_image``
     return [{**part, "type": part["type"].removeprefix("input_")} for item in items for part in item["content"]]
 
 

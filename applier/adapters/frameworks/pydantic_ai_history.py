@@ -109,11 +109,12 @@ def _apply_to_plain(
     """Let `act`, a method of a session, work on pydantic-ai's `messages`, as `apply_to_plain` does; return None also if
     nothing changed. System prompts, and messages without content for the model, are not passed to `act`."""
     sent = [message for message in messages if any(map(_is_in_conversation, message.parts))]
+    # original parts by their blocks, made only if a message is rebuilt
     parts = cache(lambda: {to_json(block): part for message in sent for block, part in _pairs_of(message)})
     view = apply_to_plain(act, sent, _plain_of, lambda message: _rebuilt(message, parts()), split=_pieces)
     if view is None or (len(view) == len(sent) and all(map(is_, view, sent))):
         return None
-    return _with_system(view, messages)
+    return _with_system_prompts(view, messages)
 
 
 def _pieces(message: ModelMessage) -> Iterator[ModelMessage]:
@@ -130,6 +131,7 @@ def _pieces(message: ModelMessage) -> Iterator[ModelMessage]:
 
 
 def _describe(session: Session, request: ModelRequestContext) -> None:
+    """Pass model, system prompt, tools and limits of `request` to `session`, and the last response's token count."""
     messages = request.messages
     last = next((m for m in reversed(messages[-2:]) if isinstance(m, ModelResponse)), None)
     if last is not None and last.usage.input_tokens:
@@ -149,7 +151,7 @@ def _describe(session: Session, request: ModelRequestContext) -> None:
     session.set_request(**fields_of_body(body))
 
 
-def _with_system(view: list[ModelMessage], messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+def _with_system_prompts(view: list[ModelMessage], messages: Sequence[ModelMessage]) -> list[ModelMessage]:
     """Add what a compaction must not remove to the compacted messages `view`, and return them: the system prompts of
     `messages` (the complete list), and the instructions of the newest request, if the last message was made anew."""
     kept = {id(part) for message in view for part in message.parts}
@@ -184,12 +186,13 @@ def _pairs_of(message: ModelMessage) -> Iterator[tuple[Block, Any]]:
     piece of a user prompt counts as a part."""
     native = (NativeToolCallPart, NativeToolReturnPart)
     calls, results = ({part.tool_call_id for part in message.parts if isinstance(part, kind)} for kind in native)
-    unpaired = calls ^ results  # of tools that the provider runs, in this message
+    unpaired = calls ^ results  # ids of calls that the provider ran, whose other half is in another message
     for part in filter(_is_in_conversation, message.parts):
         if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
             for piece in part.content:
                 yield _block(piece), replace(part, content=[piece])
         elif isinstance(part, CompactionPart) and isinstance(message, ModelResponse) and part is message.parts[0]:
+            # the provider compacted here; an empty content would mean that it failed
             yield {"type": "compaction", "content": part.content or _SEALED, "id": part.id}, part
         else:
             yield _opaque(part) if getattr(part, "tool_call_id", None) in unpaired else _block(part), part
@@ -213,7 +216,7 @@ def _block(part: Any) -> Block:
     if isinstance(part, BinaryContent) and (part.is_image or part.media_type == "application/pdf"):
         source = {"type": "base64", "media_type": part.media_type, "data": part.base64}
         return {"type": "image" if part.is_image else "document", "source": source}
-    if isinstance(part, NativeToolCallPart | NativeToolReturnPart) and _is_core_kind(part):
+    if isinstance(part, NativeToolCallPart | NativeToolReturnPart) and _is_of_built_in_tool(part):
         return _opaque(part)
     if isinstance(part, BaseToolCallPart):
         kind = "server_tool_use" if isinstance(part, NativeToolCallPart) else "tool_use"
@@ -226,17 +229,18 @@ def _block(part: Any) -> Block:
         return {"type": "tool_result", "tool_use_id": part.tool_call_id, "content": _result_content(part), **flag}
     if isinstance(part, ThinkingPart) and part.signature:
         return {"type": "thinking", "thinking": part.content, "signature": part.signature}
-    if isinstance(part, ThinkingPart):
+    if isinstance(part, ThinkingPart):  # of another provider: a thinking block would need a signature
         return {"type": "redacted_thinking", "data": part.content or part.id or ""}
     return _opaque(part)
 
 
 def _opaque(part: Any) -> Block:
+    """Return `part` as an opaque block, which a compaction passes on unchanged."""
     kind = getattr(part, "part_kind", None) or getattr(part, "kind", None) or type(part).__name__
     return opaque_block(str(kind), to_jsonable_python(part))
 
 
-def _is_core_kind(part: Any) -> bool:
+def _is_of_built_in_tool(part: Any) -> bool:
     """Return True for a part of pydantic-ai's own tools, such as its tool search, which must stay because later
     requests depend on it. A kind that others declare has their name in front: ``inventory.lookup``."""
     return bool(part.tool_kind) and "." not in part.tool_kind
@@ -246,15 +250,17 @@ def _result_content(part: BaseToolReturnPart) -> str | list[Block]:
     """Return the content of a tool result as a text, or as blocks if it contains media or must stay unchanged, which an
     opaque block ensures."""
     items = part.content if isinstance(part.content, list) else [part.content]
-    if not _is_core_kind(part) and not any(isinstance(item, _Media) for item in items):
+    must_stay = _is_of_built_in_tool(part)
+    if not must_stay and not any(isinstance(item, _Media) for item in items):
         return part.model_response_str(wrap_if_error=False)
     texts_and_media = (item if isinstance(item, _Media | str) else to_json(to_jsonable_python(item)) for item in items)
-    staying = [opaque_block(str(part.tool_kind), part.tool_kind)] if _is_core_kind(part) else []
+    staying = [opaque_block(str(part.tool_kind), part.tool_kind)] if must_stay else []
     return [*map(_block, texts_and_media), *staying]
 
 
 def _rebuilt(message: Message, parts: Mapping[str, Any]) -> ModelMessage:
-    """Return an Anthropic `message` in pydantic-ai's form. `parts`: the original parts, by their blocks as JSON."""
+    """Return an Anthropic `message` in pydantic-ai's form. `parts`: the original parts, by their blocks as JSON; those
+    of unchanged blocks are used again."""
     made = [parts.get(to_json(block)) or _part(block, message["role"], parts) for block in blocks(message)]
     return ModelResponse(parts=made) if message["role"] == "assistant" else ModelRequest(parts=made)
 
@@ -267,7 +273,8 @@ def _part(block: Block, role: str, parts: Mapping[str, Any]) -> Any:
         calls = {p.tool_call_id: p.tool_name for p in parts.values() if isinstance(p, ToolCallPart)}
         name, outcome = calls.get(block["tool_use_id"], ""), "failed" if block.get("is_error") else "success"
         inner = block.get("content")
-        text, media = readable_text(inner), [b for b in inner if b.get("source")] if isinstance(inner, list) else []
+        text = readable_text(inner)
+        media = [item for item in inner if item.get("source")] if isinstance(inner, list) else []
         content = [*([text] if text else []), *map(_file, media)] if media else text
         return ToolReturnPart(name, content, block["tool_use_id"], outcome=cast(Any, outcome))
     text = block["text"] if block["type"] == "text" else to_json(block)
@@ -275,6 +282,7 @@ def _part(block: Block, role: str, parts: Mapping[str, Any]) -> Any:
 
 
 def _file(block: Block) -> Any:
+    """Return an image or document block as pydantic-ai's object for a URL or for binary data."""
     source = block["source"]
     if source["type"] == "url":
         return ImageUrl(source["url"]) if block["type"] == "image" else DocumentUrl(source["url"])
