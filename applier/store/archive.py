@@ -32,7 +32,7 @@ from planner.reading.secrets import MARK
 
 CARRIED = SESSION_STATE, "origin:", "view:", "answer:"
 """Beginnings of the names of the states (named JSON values) that are exported with a conversation: its session, its
-folder, its compacted lists, and the proxy's records of compactions that it answered by a text."""
+folder, its views (compacted lists), and the texts by which the proxy answered requests to compact it."""
 _LARGEST_BYTES = 64 * 2**20
 """Largest content of one record of most kinds in bytes: twice the size of a request to the Messages API."""
 _MOST_BYTES = {"history": 2**14, "order": 2**7, "fact": 2**20}
@@ -40,9 +40,10 @@ _MOST_BYTES = {"history": 2**14, "order": 2**7, "fact": 2**20}
 _MOST_VALUES = 500_000
 """Largest number of JSON values in one record, as each takes about a hundred bytes of memory."""
 _MOST_RATIO = 20
-"""Largest ratio of content to compressed size that is usual for records other than messages."""
+"""Usual upper limit for the size of unpacked content, as a multiple of its compressed size; messages have no such
+limit."""
 _ROOM_BYTES = 32 * 2**20
-"""Number of bytes by which the records of an archive may together exceed `_MOST_RATIO`."""
+"""Sum of the bytes by which the records of one file may be larger than `_MOST_RATIO` allows."""
 _SEAL = "seal"
 """Key of the record with a digest of all other records in a file, by which a later change of the file is noticed."""
 
@@ -58,28 +59,31 @@ def export_conversation(
     """Write one conversation to the new file `path`, to import it into another store. The file has the history (list of
     messages) with this key, histories that it extends or that its session can return to, and their plans, facts, events
     and states."""
-    _write(store, Path(path), lambda backend: _keys_of(backend, history_key), overwrite)
+    _write(store, Path(path), lambda backend: _keys_of_conversation(backend, history_key), overwrite)
 
 
-def _keys_of(backend: Backend, history_key: str) -> list[str]:
-    """Return the keys of all records that belong to the conversation with this history, to export them."""
+def _keys_of_conversation(backend: Backend, history_key: str) -> list[str]:
+    """Return the keys of all records to export with this history: its messages, the histories that it needs, and
+    their plans, facts, events and states."""
     relations, history = Relations(backend), find_history(backend, history_key)
     family = relations.family([history.name])
-    nodes = [relations.nodes[digest] for digest in family.nodes]
+    nodes = [relations.nodes[digest] for digest in family.nodes]  # messages with their places
+    # a prefix is the digest of a whole history or of its beginning; a tip, the digest of its last node
     prefixes = {node.prefix for node in nodes} | {relations.histories[name].prefix for name in family.histories}
     digests = prefixes | {relations.histories[name].tip for name in family.histories} - {""}
     plans_and_facts = [
         key for kind in ("plan", "fact") for key in backend.keys(f"{kind}/") if records.prefix_of(key) in prefixes
     ]
     states = [key for key in family.states if state_name(key).startswith(CARRIED)]
-    chain = {key for node in nodes for key in (node.key, f"message/{node.message}")}
+    nodes_and_messages = {key for node in nodes for key in (node.key, f"message/{node.message}")}
     histories = {f"history/{name}" for name in family.histories}
-    return sorted({"order", *histories, *chain, *plans_and_facts, *states, *relations.events(digests, states)})
+    events = relations.events(digests, states)
+    return sorted({"order", *histories, *nodes_and_messages, *plans_and_facts, *states, *events})
 
 
 def _write(store: Store, path: Path, keys_of: Callable[[Backend], Sequence[str]], overwrite: bool) -> None:
-    """Copy the records that `keys_of` chooses, and their digest, into a new store; then move its file to `path`. Raise
-    a StoreError if `path` is a folder, a store in use or, without `overwrite`, any file."""
+    """Copy the records with the keys that `keys_of` returns, and a digest of them all, into a new store; then move its
+    file to `path`. Raise a StoreError if `path` is a folder, a store in use or, without `overwrite`, any file."""
     if os.path.lexists(path):
         if not path.is_file() or str(path.resolve()) == store.backend.place or Path(f"{path}-wal").exists():
             raise StoreError(f"{path}: is no file that can be replaced; give another")
@@ -105,7 +109,7 @@ def _write(store: Store, path: Path, keys_of: Callable[[Backend], Sequence[str]]
 
 
 def _seal_of(backend: Backend) -> bytes:
-    """Return a digest of all records but the seal itself."""
+    """Return a digest of the keys and bodies of all records except the seal, the record with this digest."""
     seal = hashlib.sha256()
     for key, body in records.bodies(backend, [key for key in backend.keys("") if key != _SEAL]):
         seal.update(f"{len(key)} {len(body)} {key} ".encode() + body)
@@ -120,9 +124,10 @@ class Archive(SqliteBackend):
 
     def connect(self) -> sqlite3.Connection:
         """Return a read-only connection, after checking that the file has exactly the tables of a store."""
-        alone = "" if Path(f"{self._path}-wal").exists() else "&immutable=1"
+        # without a log beside it, SQLite shall create no files next to the database, as it may be in a read-only folder
+        immutable = "" if Path(f"{self._path}-wal").exists() else "&immutable=1"
         connection = sqlite3.connect(
-            f"{self._path.as_uri()}?mode=ro{alone}", uri=True, isolation_level=None, check_same_thread=False
+            f"{self._path.as_uri()}?mode=ro{immutable}", uri=True, isolation_level=None, check_same_thread=False
         )
         try:
             for pragma in ("trusted_schema = OFF", "cell_size_check = ON"):
@@ -162,10 +167,10 @@ def open_archive(path: str | os.PathLike[str]) -> Iterator[Archive]:
 def import_archive(store: Store, archive: Archive, *, is_own_backup: bool = False) -> list[str]:
     """Import all records of `archive` into `store`, or nothing; return the keys of its histories, oldest first.
 
-    Records that `store` already has stay. From a file that somebody else exported, only those states of sessions are
-    imported that an imported conversation needs. From one's own backup (`is_own_backup`), all states are, also which
-    lessons and people were approved. A store that redacts originals
-    stores the records without secrets.
+    Records that `store` already has stay. Of the states (named JSON values), only those that an imported conversation
+    needs are imported, as somebody else may have exported the file. From one's own backup (`is_own_backup`), all states
+    are imported, also those that approve lessons and people. A store that redacts originals stores the records without
+    secrets.
     """
     place = archive.place
     if place == store.backend.place:  # it would wait for itself
@@ -197,7 +202,8 @@ def _check_sizes(archive: Archive) -> None:
 
 @dataclass
 class _Import:
-    """One import of a file's records into a store, inside a transaction of both."""
+    """One import of a file's records into a store, inside a transaction of both. It raises a ValueError for content
+    that no store writes, which `open_archive` reports as damage."""
 
     store: Store
     archive: Backend
@@ -205,8 +211,8 @@ class _Import:
     whole_names: WholeNames | None = None
     """Translator from the short keys and ids of an old file to full ones; None for a new file."""
     nodes: dict[str, Node] = field(default_factory=lambda: {"": records.NOTHING})
-    """Node (message with its place in a history) in the store, by its digest in the file; they differ if the store
-    removes secrets."""
+    """Nodes (messages with their places in a history) as this store has them, by their digests in the file. They differ
+    from those in the file if the store removes secrets."""
     groups: dict[str, list[str]] = field(default_factory=lambda: {records.NOTHING.prefix: [records.NOTHING.group]})
     """Names of the groups in which a history's nodes are stored, by the digest of the history."""
     others: set[str] = field(default_factory=set)
@@ -216,27 +222,27 @@ class _Import:
         """Import all records of the file, and return the keys of its histories."""
         backend, histories = self.store.backend, records.read_histories(self.archive)
         for history in sorted(histories, key=lambda history: -history.messages):
-            if history.tip not in self.nodes:  # it is no beginning of a longer one
-                self._messages(history)
-        imported = [self._history(one) for one in histories]
+            if history.tip not in self.nodes:  # else it is the beginning of a longer one, with the same messages
+                self._import_messages(history)
+        imported = [self._import_history(one) for one in histories]
         self.others = {one.name for one in records.read_histories(backend)} - {one.name for one in imported}
-        for key, content in self._each("plan"):
-            self._plan(key, content)
+        for key, content in self._records_of("plan"):
+            self._import_plan(key, content)
         facts = []
-        for key, content in self._each("fact"):
-            ExtractedFact.model_validate_json(content)
+        for key, content in self._records_of("fact"):
+            ExtractedFact.model_validate_json(content)  # raises a ValueError if it is no fact
             prefix = records.prefix_of(key)
             facts.append(NewRecord(f"fact/{self.groups[prefix][-1]}/{prefix}/", content))
         backend.add(marks_of_new_facts(records.add_in_order(backend, facts)))
-        events = [NewRecord(event_place(json.loads(content)), content) for _, content in self._each("event")]
+        events = [NewRecord(event_place(json.loads(content)), content) for _, content in self._records_of("event")]
         records.add_in_order(backend, events)
-        for key, content in self._each("state"):
-            self._state(key, content)
+        for key, content in self._records_of("state"):
+            self._import_state(key, content)
         return [one.key for one in imported]
 
-    def _each(self, kind: str) -> Iterator[tuple[str, bytes]]:
-        """Yield key and content of the file's records of a `kind`, usually in the order of storing. Keys and ids in
-        them have full length, also from an old file."""
+    def _records_of(self, kind: str) -> Iterator[tuple[str, bytes]]:
+        """Yield key and content of the file's records of a `kind` such as ``fact``, in the order of their last field,
+        usually the order number. Short keys and ids of an old file are replaced by full ones."""
         for key in sorted(self.archive.keys(f"{kind}/"), key=lambda key: key.rpartition("/")[2]):
             content = records.read(self.archive, [key])[key]
             if self.whole_names is None or kind not in ("state", "event"):
@@ -244,7 +250,7 @@ class _Import:
             elif record := self.whole_names.record(key, content):
                 yield record
 
-    def _messages(self, history: StoredHistory) -> None:
+    def _import_messages(self, history: StoredHistory) -> None:
         """Import the messages of `history` with their places in it, without secrets if the store removes them. Refuse a
         message that does not belong at the place that its key names."""
         nodes = records.read_chain(self.archive, history)
@@ -263,9 +269,9 @@ class _Import:
             self.nodes[node.digest], self.groups[node.prefix] = stored, groups
             self.store.backend.add({f"message/{stored.message}": pack(content), stored.key: b""})
 
-    def _history(self, history: StoredHistory) -> StoredHistory:
-        """Store a history, and return it as stored. Refuse one whose counts of messages and turns contradict its last
-        message, as the archive is damaged or forged."""
+    def _import_history(self, history: StoredHistory) -> StoredHistory:
+        """Store a history, and return it as stored. Raise an error if its numbers of messages and turns are not those
+        of its last message, as the archive is damaged or forged then."""
         last = self.nodes[history.tip]
         used = history.used if self.is_own_backup else self.store.clock()
         stored = replace(history, tip=last.digest if history.tip else "", used=used)
@@ -274,17 +280,17 @@ class _Import:
             raise ValueError(stored.key)
         return records.keep_history(self.store.backend, stored)
 
-    def _plan(self, key: str, content: bytes) -> None:
+    def _import_plan(self, key: str, content: bytes) -> None:
         """Store a plan if it is not stored yet and was made for an imported history; raise an error if it is not valid.
         From one's own backup, plans for other histories are stored, too."""
         digest, prefix, _ = records.fields(key, 3)
-        CompactionPlan.from_json(content, key)
+        CompactionPlan.from_json(content, key)  # raises an error if it is not valid
         if (prefix in self.groups or self.is_own_backup) and not self.store.backend.keys(f"plan/{digest}/"):
             self.store.backend.add({f"plan/{digest}/{prefix}/{records.next_order(self.store.backend)}": pack(content)})
 
-    def _state(self, key: str, content: bytes) -> None:
-        """Store a state (named JSON value). Of a conversation's file, skip it unless it is one of the `CARRIED` kinds
-        and mentions no history outside the file."""
+    def _import_state(self, key: str, content: bytes) -> None:
+        """Store a state (named JSON value). From a file that may be a stranger's, store it only if its name begins as
+        in `CARRIED` and it mentions no history of the store that is not in the file."""
         name, value = state_name(key), json.loads(content)
         if name.startswith("origin:"):  # a wrong one would make every list of conversations fail
             event_place(value)  # raises an error if its time is not valid

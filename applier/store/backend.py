@@ -22,22 +22,23 @@ from planner.errors import StoreDamaged, StoreError, StoreReplaced
 
 
 class Backend(ABC):
-    """Database for records: a text of ASCII characters as the key, bytes as the body. Your own backend implements the
-    abstract methods; ``Store(backend)`` does the rest. Several threads and processes may use it at once. All methods
-    except `transaction`, `hold`, `flush` and `close` are called inside a transaction, by the thread that began it."""
+    """Database for records: a text of ASCII characters as the key, bytes as the body. To use your own database,
+    implement the abstract methods, and pass the object to `Store`. Several threads and processes may use it at once.
+    All methods except `transaction`, `hold`, `flush` and `close` are called inside a transaction, by the thread that
+    began it."""
 
     place: str = "the store"
     """File or address of the database, for error texts, without a password."""
 
     patience_seconds: float | None = None
-    """Longest duration of an operation on a server, after which it is broken off. None: no limit."""
+    """Time after which an operation on a server is broken off, in seconds; None for no limit."""
 
     @abstractmethod
     def transaction(self, *, write: bool = False) -> AbstractContextManager[object]:
-        """Run the ``with`` block as one transaction, which sees nothing of unfinished other ones.
+        """Run the ``with`` block as one transaction, which sees nothing of other unfinished transactions.
 
-        With `write`, other writers wait for its end. Its writes are on disk when the block ends; if it raises, nothing
-        is written.
+        With `write`, other writers wait until the block ends; then all that it wrote is on disk. If the block raises an
+        error, nothing is written.
 
         Raises:
             StoreError: the database failed; the text names the place and the cure.
@@ -64,10 +65,10 @@ class Backend(ABC):
         """Close the database; the backend cannot be used afterwards."""
 
     def hold(self, name: str, seconds: float) -> AbstractContextManager[bool]:  # noqa: ARG002 - a subclass reads both
-        """Reserve `name` for the ``with`` block, so that one process at a time works on something; yield True.
+        """Reserve `name` for the ``with`` block, so that only one process works on what the name stands for; yield
+        True, or False if another process keeps the name for longer than `seconds`.
 
-        Yield False if another holder keeps the name for longer than `seconds`. A process that dies releases its names.
-        This default reserves nothing.
+        A process that dies releases its names. This default reserves nothing.
 
         Raises:
             StoreError: the database could not be asked.
@@ -75,7 +76,7 @@ class Backend(ABC):
         return nullcontext(True)
 
     def damages(self) -> list[str]:
-        """Return the problems that the database itself finds in its files."""
+        """Return a text for each problem that the database's own check finds in its files; this default checks none."""
         return []
 
     def flush(self) -> list[str]:
@@ -83,7 +84,7 @@ class Backend(ABC):
         return []
 
     def file_bytes(self) -> int:
-        """Return the bytes on disk, including free pages within the files."""
+        """Return the size of the database's files in bytes, including free pages; 0 if unknown."""
         return 0
 
 
@@ -92,27 +93,28 @@ VERSION_TABLE = "compactor_schema"
 MAX_PARAMETERS = 500
 """Largest number of values in one statement; SQLite before 3.32 takes 999."""
 FORK_SECONDS = 2.0
-"""Longest time that a fork waits for a transaction of another thread, which takes milliseconds."""
+"""Longest time in seconds that a fork of the process waits for another thread's transaction, which usually takes
+milliseconds."""
 
 
 class SqlBackend(Backend):
-    """SQL database over one connection that all threads share, one transaction at a time.
+    """SQL database with one connection that all threads share, one transaction at a time.
 
     The connection is closed while the process forks, because connections of SQLite and PostgreSQL do not survive a fork
-    ("How To Corrupt An SQLite Database File", 2.6). A transaction longer than `FORK_SECONDS` continues in the parent;
-    the child gets its own connection.
+    ("How To Corrupt An SQLite Database File", 2.6). If a transaction takes longer than `FORK_SECONDS`, the parent keeps
+    its connection and continues the transaction; the child opens a connection of its own.
     """
 
     placeholder: ClassVar[str]
-    """Text for a value in the driver's statements: ``?`` or ``%s``."""
+    """Mark for a value in the driver's statements: ``?`` or ``%s``."""
     begin_read: ClassVar[str]
+    """Statement that starts a transaction that only reads."""
     begin_write: ClassVar[str]
-    """Statement that starts a transaction that writes, and excludes other writers; `begin_read` starts one that
-    reads."""
+    """Statement that starts a transaction that writes, and makes other writers wait."""
     tables_sql: ClassVar[str]
     """Statement that returns the names of all tables."""
     size_sql: ClassVar[str]
-    """Statement that returns the number of bytes that the tables use on disk."""
+    """Statement that returns the size of the tables on disk in bytes."""
     errors: ClassVar[tuple[type[Exception], ...]]
     """Exceptions that the database's driver raises."""
 
@@ -137,7 +139,7 @@ class SqlBackend(Backend):
 
     @contextmanager
     def transaction(self, *, write: bool = False) -> Iterator[None]:
-        """Run the ``with`` block as one transaction. One inside another would wait for itself for ever."""
+        """Run the ``with`` block as one transaction. A transaction inside another one would wait for ever."""
         with self._connected():
             process = os.getpid()
             try:
@@ -147,27 +149,27 @@ class SqlBackend(Backend):
                     raise StoreError(f"{self.place}: the process was forked in mid-transaction; do it again")
                 self.connection.execute("COMMIT")
             except BaseException:
-                if os.getpid() == process:
+                if os.getpid() == process:  # in a forked child, the connection is the parent's
                     with suppress(*self.errors):
                         self.connection.execute("ROLLBACK")
                 raise
 
     def first(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Run the first statement of a transaction. If the server has closed the connection meanwhile, connect again
-        first."""
+        """Run the first statement of a transaction and return its rows. If the server has closed the connection since
+        its last use, connect again and repeat the statement."""
         try:
             return self.rows(sql, values)
         except self.errors:
-            if not getattr(self.connection, "closed", False):
+            if not getattr(self.connection, "closed", False):  # another error; SQLite has no such attribute
                 raise
         self.connection = self.connect()
         return self.rows(sql, values)
 
     def rows(self, sql: str, values: Sequence[object] = (), *, types: tuple[type, ...] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement, with ``?`` for each of `values`, and return its rows.
+        """Run one statement, with ``?`` for each of `values`, and return its rows; none for a statement without result.
 
         Raises:
-            StoreDamaged: a column has another type than in `types`, as SQLite returns from a damaged file.
+            StoreDamaged: the columns of a row do not have the `types`, which happens if an SQLite file is damaged.
         """
         cursor = self.connection.execute(sql.replace("?", self.placeholder), values)
         rows = list(cursor.fetchall()) if cursor.description else []
@@ -199,6 +201,7 @@ class SqlBackend(Backend):
         self._run_for_each("DELETE FROM records WHERE key = ?", [(key,) for key in keys])
 
     def _run_for_each(self, sql: str, rows: Sequence[Sequence[object]]) -> None:
+        """Run the statement `sql` once for each of `rows`, the values for its ``?``."""
         if rows:
             self.connection.cursor().executemany(sql.replace("?", self.placeholder), rows)
 
@@ -212,7 +215,7 @@ class SqlBackend(Backend):
             self.disconnect()
 
     def disconnect(self) -> None:
-        """Close the connection, between two transactions; the next transaction connects again."""
+        """Close the connection, outside a transaction; the next transaction connects again."""
         if self.connection is not None:
             self.connection.close()
             self.connection = None
@@ -230,24 +233,26 @@ class SqlBackend(Backend):
                 raise self.explain(error) from error
 
     def check(self) -> None:
-        """Raise a StoreError if the open connection reaches another database than a new one would."""
+        """Raise a StoreError if the database of the open connection is no longer the one at `place`."""
 
 
 _backends: weakref.WeakSet[SqlBackend] = weakref.WeakSet()
+"""All backends of this process; their connections are closed before a fork."""
 _locks: dict[str, threading.Lock] = {}
-"""Locks by place of the database: one connection at a time may be used in this process, because SQLite before 3.51.3
-can damage a file if several write and checkpoint at once."""
+"""Locks by place of the database. Only one connection at a time is used in this process, because SQLite before 3.51.3
+can damage a file if one connection writes to it while another moves its log into it."""
 _locks_held: list[threading.Lock] = []
 """Locks that this process holds for the short time while it forks."""
 _parents_connections: list[Any] = []
-"""Connections that a forked child must never close, because that would end the parent's work on them."""
+"""Connections of the parent, in a forked child. They are kept here because Python closes a connection that nothing
+refers to, and that would end the parent's work on it."""
 
 
 def _before_fork() -> None:
     """Wait for running transactions and close the connections, because a child process must not share them."""
     _locks_held.extend(lock for lock in list(_locks.values()) if lock.acquire(timeout=FORK_SECONDS))
     for backend in list(_backends):
-        if _locks[backend.place] in _locks_held:
+        if _locks[backend.place] in _locks_held:  # else a transaction took too long; the parent continues it
             with suppress(*backend.errors):
                 backend.disconnect()
 
@@ -272,7 +277,7 @@ if hasattr(os, "register_at_fork"):
 
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
-"""Permissions of new folders and files: for their owner alone."""
+"""Permissions of new folders and files: only their owner can use them."""
 
 _BUSY = "SQLITE_BUSY", "SQLITE_LOCKED"
 """Names of the errors for a file that another process has locked."""
@@ -289,12 +294,13 @@ _CURES = {
 _NO_ROOM = "SQLITE_FULL", "SQLITE_IOERR"
 """Beginnings of the names of SQLite's errors for a full disk."""
 _BESIDE = "-wal", "-shm", "-journal"
-"""Suffixes of the files that SQLite creates next to a database. It would follow a stranger's link at their place."""
+"""Suffixes of the files that SQLite creates next to a database. If another user has put a link there, SQLite would
+write to the link's target."""
 
 
 class SqliteBackend(SqlBackend):
-    """SQLite file that only its owner can read, with settings that survive a power failure: a write-ahead log, and full
-    synchronization, so that commits are on disk at once."""
+    """Database in an SQLite file that only its owner can read. Its settings (a write-ahead log, full synchronization)
+    make each commit survive a power failure."""
 
     placeholder = "?"
     begin_read = "BEGIN"
@@ -314,8 +320,8 @@ class SqliteBackend(SqlBackend):
         super().__init__(str(self._path))
 
     def connect(self) -> sqlite3.Connection:
-        """Return a new connection. On a full disk, this is one that excludes all others, as only such a connection can
-        read then; it is closed after one transaction."""
+        """Return a new connection. On a full disk, it is opened for exclusive use and closed after one transaction,
+        because only such a connection can still read then."""
         self._is_alone = False
         try:
             return self._opened()
@@ -326,13 +332,13 @@ class SqliteBackend(SqlBackend):
         return self._opened()
 
     def _opened(self) -> sqlite3.Connection:
-        """Return a new connection, configured unless the file belongs to another program."""
+        """Return a new connection. Configure it, unless the file belongs to another program."""
         connection = sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None, check_same_thread=False)
         try:
             if self._is_alone:
                 connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             tables = {name for (name,) in connection.execute(self.tables_sql)}
-            if not tables or VERSION_TABLE in tables:  # `open_store` refuses another program's file, still unchanged
+            if not tables or VERSION_TABLE in tables:  # another program's file stays unchanged; `open_store` refuses it
                 self._configure(connection)
         except BaseException:
             connection.close()
@@ -341,7 +347,7 @@ class SqliteBackend(SqlBackend):
 
     @contextmanager
     def _connected(self) -> Iterator[None]:
-        """Run the block with a connection; close it afterwards if it excludes all others."""
+        """Run the block with a connection; close it afterwards if it was opened for exclusive use."""
         with super()._connected():
             try:
                 yield
@@ -411,8 +417,8 @@ class SqliteBackend(SqlBackend):
 
 
 def _created_and_checked(path: Path) -> tuple[int, int]:
-    """Create the store's file if it does not exist, check that it is safe to use, and return its device and inode,
-    which stay the same if the file is renamed."""
+    """Create the store's file if it does not exist, and raise a StoreError if it is not safe to use. Return its device
+    and inode, by which a file that replaces it is noticed."""
     try:
         _make_private_file(path)
     except (OSError, ValueError) as error:
@@ -424,7 +430,7 @@ def _created_and_checked(path: Path) -> tuple[int, int]:
         raise StoreError(f"{path}: the file belongs to another user, who could read it: give another file")
     for ending in ("", *_BESIDE):
         beside = Path(f"{path.resolve()}{ending}")
-        with suppress(OSError):  # to write to a file of several names would change another's
+        with suppress(OSError):  # through a link, SQLite would write to somebody else's file
             there = os.lstat(beside)
             if stat.S_ISLNK(there.st_mode) or (stat.S_ISREG(there.st_mode) and there.st_nlink > 1):
                 raise StoreError(f"{beside}: the file has another name, by a link: give the store a file of its own")
@@ -440,7 +446,7 @@ def _make_private_file(path: Path) -> None:
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, FILE_MODE))
     except FileExistsError:
-        path.stat()  # raises an error for a link to no file: another user could own the place that it leads to
+        path.stat()  # raises an error for a link without target, as another user could create the target
 
 
 def _stat(path: Path) -> os.stat_result:

@@ -19,14 +19,15 @@ from planner.reading.lines import Line, Part, join_lines, turn_lines, without_nu
 from planner.reading.messages import Block, History, Message, Turn, pictures_in, read_history
 
 CONTEXT_LINES, MANY_CONTEXT_LINES = 2, 1
-"""Number of lines shown before and after a matching line in one turn; the second if there are more than `FEW_LINES`
-matches."""
+"""Number of lines shown before and after a matching line in a search of one turn: with at most `FEW_LINES` matching
+lines, and with more."""
 FEW_LINES = 3
 """Largest number of matches that count as few, so that more lines around each are shown."""
 BEST_LINES = 8
 """Largest number of lines shown for a search by words; other matching lines are only listed by number."""
 LOGIC_LINES = 6
-"""Number of lines shown after a definition or a line inside a call, if there are few matches."""
+"""Number of lines shown after a matching line that defines something (``def drain():``) or is inside a tool call, if
+there are few matches."""
 NEAR_LINES = 1
 """Number of lines shown around each match in a search of all turns."""
 NEAR_CHARACTERS = 100
@@ -38,7 +39,7 @@ RESULT_OF = "result of "
 LAST_LINE = 10**9
 """Line number beyond the last line of any turn."""
 MOST_NAMED = 5
-"""Largest number of line ranges (``2-4, 9``) that are listed for matches that are not shown."""
+"""Largest number of ranges in a list of line numbers (``2-4, 9``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +51,12 @@ class Restored:
     messages: tuple[Message, ...]
     """Exact messages of the whole turn, as new objects."""
     text: str
-    """Requested text. For a search, these are the matching lines with their numbers, and some lines around each."""
+    """Requested lines. For a search, these are the matching lines with their numbers, and some lines around each."""
     blocks: tuple[Block, ...] = ()
     """Content for a ``tool_result`` block: the text, with the turn's images and documents at their places."""
     lines: tuple[int, int] = (0, 0)
-    """Numbers of the first and last line of `text` within the turn, or for a search, of the lines that were searched;
-    zeros without lines."""
+    """Numbers of the first and last line of `text` within the turn, from 1. For a search, they are those of the lines
+    that were searched. Both are 0 without lines."""
     total_lines: int = 0
     """Number of lines of the turn."""
     next_line: int | None = None
@@ -72,8 +73,8 @@ class Match:
     lines: tuple[int, ...]
     """Numbers of all matching lines within the turn."""
     excerpt: str
-    """Matching lines with their numbers, the best first, each with the lines around it. If the turn has parallel calls,
-    other lines link each call to its result."""
+    """Best matching lines with their numbers, each with the lines around it. If the turn has parallel calls, other
+    lines link each call to its result: ``result: 20-31``."""
     best: str
     """Best matching line, with its number in front."""
 
@@ -90,12 +91,13 @@ class SearchResult:
 
 
 class Searched(NamedTuple):
-    """Turn that is searched, as lines."""
+    """Turn that is searched: its lines, and which of its blocks belong to the same call."""
 
     lines: Sequence[Line]
     """All lines of the turn; the number of a line is its index plus one."""
     calls: Mapping[int, int]
-    """Block index of the call to which a block belongs, by the index of the block (of the call or of its result)."""
+    """For each block of a tool call or a result, by the index of the block in the turn: the index of the call's
+    block."""
 
     @property
     def is_parallel(self) -> bool:
@@ -132,11 +134,11 @@ def restored_part(
     max_characters: int | None = None,
     by_words: bool = True,
 ) -> Restored:
-    """Return the turn that consists of `messages`, or a part of it, as the content of the reference `reference`.
-    `lines`, `search` and `max_characters` are those of `Store.restore`. Without `by_words`, a search matches only
-    literally or as a pattern."""
+    """Return the turn that consists of `messages`, or a part of it. `reference`: its name, such as ``h1a2b3c4d:t12``.
+    `lines` (first and last), `search` and `max_characters` select the part, as in `Store.restore`. Without `by_words`,
+    a search matches only literally or as a pattern. Raise `ReferenceNotFound` if nothing is selected."""
     history = read_history(messages)
-    turn = Turn("t1", 0, len(messages), "other", "", False)
+    turn = Turn("t1", 0, len(messages), "other", "", False)  # all messages as one turn
     all_lines = turn_lines(history, turn)
     first, last = lines or (1, len(all_lines))
     part = all_lines[max(first, 1) - 1 : max(last, 0)]
@@ -151,8 +153,8 @@ def restored_part(
         shown = _matching_lines(Searched(all_lines, _calls(history, turn)), part, hits)
         count = _fitting_count([line.text for line in shown], max_characters)
         text = "\n".join(line.text for line in shown[:count])
-        hidden_matches = hits.lines if count < len(shown) else ()
-        following = next((number for number in hidden_matches if number > shown[count - 1].number), None)
+        matches = hits.lines if count < len(shown) else ()  # the next page begins with the first one not in this page
+        following = next((number for number in matches if number > shown[count - 1].number), None)
         block: Block = {"type": "text", "text": text}
         return Restored(reference, tuple(messages), text, (block,), _span(part), len(all_lines), following, hits.lines)
     page = part[: _fitting_count([line.text for line in part], max_characters)]
@@ -167,28 +169,29 @@ def _span(lines: Sequence[Line]) -> tuple[int, int]:
 
 
 def _fitting_count(texts: Sequence[str], max_characters: int | None) -> int:
-    """Return how many of `texts` fit in a page of `max_characters`, one a line; at least one, if there is any."""
+    """Return how many of the first `texts`, one a line, fit in a page of `max_characters` (None: no limit); at least
+    one, if there is any."""
     if max_characters is None:
         return len(texts)
-    ends = list(accumulate(len(text) + 1 for text in texts))
+    ends = list(accumulate(len(text) + 1 for text in texts))  # with the line breaks
     return max(bisect_right(ends, max_characters), min(1, len(texts)))
 
 
 def _content(history: History, turn: Turn, all_lines: Sequence[Line], page: Sequence[Line]) -> Iterator[Block]:
     """Yield the lines of `page` as text blocks, and between them the turn's images and documents, each in its place.
-    `all_lines`: all lines of the turn, so that a line's index is its number less one; `page`: some of them without a
-    gap."""
-    owners = [line.block for line in all_lines]
+    `page` is a run of neighbouring lines from `all_lines`, the lines of the turn."""
+    block_indices = [line.block for line in all_lines]
     first, last = _span(page)
-    shown = first - 1
+    yielded = first - 1  # number of the last line that was yielded or is before the page
     for index, (_, block) in enumerate(history.blocks_of(turn)):
-        before = bisect_right(owners, index)
-        media = list(_media(block)) if max(before, first and 1) in range(first, last + 1) else []
-        if media:
-            yield from _text_block(all_lines[shown:before])
+        line_before = bisect_right(block_indices, index)  # number of the last line up to the end of this block
+        # media before the first line belong to line 1; a page without lines (0 to 0) has those of a turn without lines
+        is_in_page = first <= max(line_before, min(first, 1)) <= last
+        if is_in_page and (media := list(_media(block))):
+            yield from _text_block(all_lines[yielded:line_before])
             yield from media
-            shown = before
-    yield from _text_block(all_lines[shown:last])
+            yielded = line_before
+    yield from _text_block(all_lines[yielded:last])
 
 
 def _text_block(lines: Sequence[Line]) -> Iterator[Block]:
@@ -198,7 +201,8 @@ def _text_block(lines: Sequence[Line]) -> Iterator[Block]:
 
 
 def _media(block: Block) -> Iterator[Block]:
-    """Yield the images and documents at any depth in `block`, without cache marks; a document of text is none."""
+    """Yield the images and documents in `block`, also those in a tool result, without ``cache_control``. Leave out
+    documents that are plain text, as their text is among the turn's lines."""
     for picture in pictures_in([block]):
         source = picture.get("source")
         if isinstance(source, dict) and source.get("type") != "text":
@@ -206,19 +210,20 @@ def _media(block: Block) -> Iterator[Block]:
 
 
 def _matching_lines(turn: Searched, part: Sequence[Line], hits: Hits) -> list[ShownLine]:
-    """Return the lines of `part` that match a search, with the lines around them. Of matches by words, only the
-    `BEST_LINES` are returned."""
+    """Return the matching lines (`hits`) of `part` (the searched lines of `turn`), with the lines around them. Of
+    matches by words, only the best `BEST_LINES` are shown; the numbers of the others are listed in a last line."""
     wanted = hits.best[:BEST_LINES] if hits.by_words else hits.lines
-    few = len(wanted) <= FEW_LINES
-    near = _with_neighbours(turn, wanted, CONTEXT_LINES if few else MANY_CONTEXT_LINES, LOGIC_LINES if few else 0)
+    are_few = len(wanted) <= FEW_LINES
+    around, logic = (CONTEXT_LINES, LOGIC_LINES) if are_few else (MANY_CONTEXT_LINES, 0)
+    near = _with_neighbours(turn, wanted, around, logic)
     shown = _joined_runs(_runs(turn, wanted, near.intersection(line.number for line in part), None))
     return shown + _other_matches(hits, shown) if hits.by_words else shown
 
 
 def _with_neighbours(turn: Searched, hits: Sequence[int], around: int, logic: int) -> set[int]:
-    """Return the numbers of the matching lines `hits`, and of the lines around them to be shown, too. These are
+    """Return the numbers of the matching lines (`hits`), and of the lines around them to be shown, too. These are
     `around` lines on either side, but at least `logic` lines after a definition or a line inside a call. In a turn with
-    parallel calls, they are in the same block."""
+    parallel calls, lines of another block are left out, as they belong to another call."""
     is_parallel, near = turn.is_parallel, set[int]()
     for number in hits:
         line = turn.lines[number - 1]  # numbers begin with 1
@@ -230,9 +235,9 @@ def _with_neighbours(turn: Searched, hits: Sequence[int], around: int, logic: in
 
 
 def _runs(turn: Searched, hits: Sequence[int], near: set[int], most: int | None) -> list[list[ShownLine]]:
-    """Return the lines to show (with the numbers `near`) as runs without gaps, without blank lines at their ends.
-    Matching lines (`hits`) are shown as ``12: text``, others as ``11- text`` cut to `most` characters. With parallel
-    calls, a run also has a line for the call of each result, and one for the result of each call."""
+    """Return the lines with the numbers `near` as runs of neighbouring lines, without blank lines at the ends of each.
+    Matching lines (`hits`) become ``12: text``, others ``11- text`` cut to `most` characters (None: whole). With
+    parallel calls, a run also has a line that names the call of each result, and one with the lines of each result."""
     wanted = set(hits)
     runs: list[list[ShownLine]] = []
     for first, last in ranges_of(near):
@@ -247,31 +252,36 @@ def _runs(turn: Searched, hits: Sequence[int], near: set[int], most: int | None)
 
 
 def _joined_runs(runs: Sequence[list[ShownLine]]) -> list[ShownLine]:
-    """Return the lines of all `runs`, with ``…`` between two runs. A call's name is not repeated from run to run."""
+    """Return the lines of all `runs`, with ``…`` between two runs. If a run begins with the line ``result of 3: …``
+    that the run before has, too, it is not repeated."""
     shown: list[ShownLine] = []
-    last_call = ""
+    last_link = ""
     for run in runs:
         if shown:
             shown.append(ShownLine(shown[-1].number, "…"))
-        shown += run[1:] if run[0].text == last_call else run
-        last_call = next((line.text for line in reversed(run) if line.text.startswith(RESULT_OF)), "")
+        shown += run[1:] if run[0].text == last_link else run
+        last_link = next((line.text for line in reversed(run) if line.text.startswith(RESULT_OF)), "")
     return shown
 
 
 def _shown(line: Line, is_hit: bool, most: int | None) -> ShownLine:
-    """Return a matching line (`is_hit`) as ``12: text``; any other as ``11- text``, cut to `most` characters."""
+    """Return a matching line (`is_hit`) as ``12: text``; any other as ``11- text``, cut to `most` characters (None:
+    whole). Line numbers that a tool printed in front of the text are removed."""
     text = without_numbers(line.text)
     return ShownLine(line.number, f"{line.number}: {text}" if is_hit else f"{line.number}- {_clipped(text, most)}")
 
 
 def _with_link(turn: Searched, block: int, shown: list[ShownLine], hits: set[int]) -> list[ShownLine]:
-    """Return the lines `shown` of a call or result, with a line that links the two in a turn with parallel calls. Above
-    a result, the line names the call (``result of 3: Read path=a.py``); below a call, the lines of its result
-    (``result: 20-31``). The text of a call is left out if it is among the `hits`, as it is shown anyway."""
+    """Return the lines `shown` of the block with the index `block`, with a line that links a call to its result.
+
+    Above a result, this line names the call by its first line: ``result of 3: Read path=a.py``. Below a call, it names
+    the lines of its result: ``result: 20-31``. If the call's first line is among the `hits` (numbers of matching
+    lines), only its number is named, as the line is shown anyway.
+    """
     call = turn.calls.get(block)
-    if call is None:
+    if call is None:  # a text, for example
         return shown
-    if call != block:
+    if call != block:  # the block is a result
         first = next(line for line in turn.lines if line.block == call)
         name = "" if first.number in hits else f": {_clipped(first.text, NEAR_CHARACTERS)}"
         return [ShownLine(shown[0].number, f"{RESULT_OF}{first.number}{name}"), *shown]
@@ -294,11 +304,13 @@ def _other_matches(hits: Hits, shown: Sequence[ShownLine]) -> list[ShownLine]:
 
 
 def _clipped(text: str, most: int | None) -> str:
+    """Return `text` cut to `most` characters, with ``…`` if something is missing; None for no limit."""
     return text if most is None or len(text) <= most else f"{text[:most]}…"
 
 
 def with_other_turns(error: ReferenceNotFound, key: str, elsewhere: SearchResult) -> ReferenceNotFound:
-    """Return `error` (no match in one turn) with a list of the turns of the history `key` that do match."""
+    """Return `error`, about a search without a match in one turn, with a list of other matching turns added. `key`: key
+    of their history; `elsewhere`: result of the search in the whole history."""
     names = [f"{key}:{match.turn_id}" for match in elsewhere.matches]
     and_more = f" and {elsewhere.turns - len(names)} more turns" if elsewhere.turns > len(names) else ""
     verb = "matches" if elsewhere.turns == 1 else "match"
@@ -329,7 +341,8 @@ def find_matches(
 
 
 def _match(turn_id: str, turn: Searched, hits: Hits) -> Match:
-    """Return the turn as a search result, with an excerpt of as many of its best lines as fit, at least one."""
+    """Return the turn as a search result, with an excerpt of its `SHOWN_LINES` best lines, or fewer if that is longer
+    than `EXCERPT_CHARACTERS`; at least one."""
     excerpts = (_excerpt(turn, hits, count) for count in range(SHOWN_LINES, 1, -1))
     fitting_text = next((text for text in excerpts if len(text) <= EXCERPT_CHARACTERS), None)
     best = _shown(turn.lines[hits.best[0] - 1], True, None).text
@@ -337,18 +350,19 @@ def _match(turn_id: str, turn: Searched, hits: Hits) -> Match:
 
 
 def _excerpt(turn: Searched, hits: Hits, count: int) -> str:
-    """Return the `count` best matching lines with the lines around them, best first, and the numbers of other
-    matches."""
+    """Return the `count` best matching lines (of `hits`) with the lines around them, best first, and the numbers of
+    other matches."""
     best = hits.best[:count]
     runs = _runs(turn, best, _with_neighbours(turn, best, NEAR_LINES, 2 * NEAR_LINES), NEAR_CHARACTERS)
-    rank = {number: at for at, number in enumerate(best)}
-    runs.sort(key=lambda run: min(rank.get(line.number, len(rank)) for line in run))
+    ranks = {number: at for at, number in enumerate(best)}
+    runs.sort(key=lambda run: min(ranks.get(line.number, len(ranks)) for line in run))
     shown = _joined_runs(runs)
     return "\n".join(line.text for line in (*shown, *_other_matches(hits, shown)))
 
 
 def _filtered(history: History, turn: Turn, searched: Searched, part: Part | None, tool: str | None) -> Sequence[Line]:
-    """Return the lines of a turn to search: those of this `part` (such as ``user``) and of calls of this `tool`."""
+    """Return the lines of a turn to search: those of this `part` (such as ``user``; None: all), and of these, those in
+    calls of this `tool` and their results (None: all)."""
     if part is None and tool is None:
         return searched.lines
     blocks = [block for _, block in history.blocks_of(turn)]
@@ -358,7 +372,7 @@ def _filtered(history: History, turn: Turn, searched: Searched, part: Part | Non
 
 
 def _calls(history: History, turn: Turn) -> Mapping[int, int]:
-    """Return the block index of the call to which each call block and each result block of a turn belongs."""
+    """Return for each block of a tool call or a result in a turn, by its index, the index of the call's block."""
     by_id: dict[str, int] = {}
     calls: dict[int, int] = {}
     for index, (_, block) in enumerate(history.blocks_of(turn)):

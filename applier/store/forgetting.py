@@ -16,12 +16,12 @@ from applier.store.records import Node, StoredHistory, back_to_first, nodes_of
 from planner.placeholders import KEY_DIGITS
 
 Mentions = Callable[[Sequence[Node]], Iterable[str]]
-"""Function that reads messages (as nodes), and returns the hex digits of the stored histories that they mention."""
+"""Function that reads messages (as nodes), and returns the hex digits in them that may be keys of histories."""
 
 
 @dataclass(slots=True)
 class HistoryFamily:
-    """Saved histories with all that must stay in the store with them, because they refer to it."""
+    """Histories that must stay in the store together, as they refer to each other, with their messages and states."""
 
     histories: set[str] = field(default_factory=set)
     """Names of the histories."""
@@ -61,20 +61,20 @@ class Relations:
         """Return the histories `names` and all others that must stay with them in the store.
 
         These are the histories that they extend, mention or share a state with, and in turn those that these need.
-        `mentions` finds histories that messages mention; without it messages are not searched.
+        `mentions` returns the histories that messages mention; without it, messages are not searched.
         """
         family, new = HistoryFamily(), set(names)
         while new:
             family.histories |= new
-            fresh = with_ancestors(self.nodes, [self.histories[name].tip for name in new]) - family.nodes
-            digests = {self.nodes[digest].prefix for digest in fresh} | new
+            new_nodes = with_ancestors(self.nodes, [self.histories[name].tip for name in new]) - family.nodes
+            digests = {self.nodes[digest].prefix for digest in new_nodes} | new
             states = self.states(digests) - family.states
-            words = {name for key in states for name in self._names[key]} | digests
+            needed = {name for key in states for name in self._names[key]} | digests
             if mentions is not None:
-                words.update(mentions([self.nodes[digest] for digest in fresh]))
-            family.nodes |= fresh
+                needed.update(mentions([self.nodes[digest] for digest in new_nodes]))
+            family.nodes |= new_nodes
             family.states |= states
-            new = {name for digits in words for name in self.histories_with(digits)} - family.histories
+            new = {name for digits in needed for name in self.histories_with(digits)} - family.histories
         return family
 
     def states(self, digests: Iterable[str]) -> set[str]:
@@ -82,8 +82,8 @@ class Relations:
         return {key for digest in digests for key in self._states.get(digest[:KEY_DIGITS], ())}
 
     def events(self, digests: Collection[str], states: Iterable[str]) -> set[str]:
-        """Return the keys of the events that mention one of `digests`, or that belong to a session with one of
-        `states`."""
+        """Return the keys of the events that mention a history with one of `digests`, or that belong to a session with
+        its state among the record keys `states`."""
         sessions = (self.backend.keys(f"event/{json.dumps(session)}/") for session in sessions_of(states))
         keys = {key for of_session in sessions for key in of_session}
         wanted = {digest[:KEY_DIGITS] for digest in digests}
@@ -92,8 +92,8 @@ class Relations:
 
 
 _NAME = re.compile(rb'"(?:h|sha256:)([0-9a-f]{%d})[0-9a-f]{,%d}(?::t[0-9]+)?"' % (KEY_DIGITS, 64 - KEY_DIGITS))
-"""Key or digest of a history, or reference to a turn in it, that is a whole JSON string and not part of a longer
-text."""
+"""Whole JSON string that is the key or digest of a history, or a reference to a turn in it: ``"h1a2b3c4d…:t12"``,
+``"sha256:…"``; not a key within a longer text."""
 SESSION_STATE = "session:"
 """Beginning of the name under which a session's state is stored."""
 
@@ -105,23 +105,26 @@ def names_in(content: bytes) -> set[str]:
 
 
 def with_ancestors(nodes: Mapping[str, Node], digests: Iterable[str]) -> set[str]:
-    """Return these digests of messages (nodes), and the digests of all messages before them in their histories."""
+    """Return the `digests` of some nodes (messages with their places), and those of all nodes before them in their
+    histories."""
     reached: set[str] = set()
     for digest in digests:
-        reached.update(takewhile(lambda node: node not in reached, back_to_first(nodes, digest)))
+        reached.update(takewhile(lambda earlier: earlier not in reached, back_to_first(nodes, digest)))
     return reached
 
 
 def remove_history(backend: Backend, history: StoredHistory) -> None:
-    """Delete a saved history, those that it extends or that extend it, and records that nothing refers to any more."""
+    """Delete a saved history, those that it extends or that extend it, and records that nothing refers to any more. A
+    shorter history that another conversation also extends stays."""
     relations = Relations(backend)
     nodes, all_histories = relations.nodes, relations.histories.values()
     last_nodes = {digest for digest, node in nodes.items() if node.prefix == history.prefix}  # one for each exact form
-    extending = set(last_nodes)
+    last_and_later_nodes = set(last_nodes)
     for digest, node in sorted(nodes.items(), key=lambda item: item[1].position):
-        if node.parent in extending:
-            extending.add(digest)
-    family = {history.prefix, *(nodes[digest].prefix for digest in extending | with_ancestors(nodes, last_nodes))}
+        if node.parent in last_and_later_nodes:
+            last_and_later_nodes.add(digest)
+    family_nodes = last_and_later_nodes | with_ancestors(nodes, last_nodes)
+    family = {history.prefix, *(nodes[digest].prefix for digest in family_nodes)}
     needed_nodes = with_ancestors(nodes, [other.tip for other in all_histories if other.prefix not in family])
     remove_histories(
         relations, [other for other in all_histories if other.prefix in family and other.tip not in needed_nodes]
@@ -134,7 +137,7 @@ def remove_histories(relations: Relations, removed: Collection[StoredHistory]) -
     remaining = [history for history in relations.histories.values() if history not in removed]
     kept_nodes = with_ancestors(nodes, [history.tip for history in remaining])
     unused_nodes = nodes.keys() - kept_nodes
-    # digests of histories and their prefixes, to which plans, facts, states and events belong
+    # plans, facts, states and events belong to the digest of a whole history or of its beginning
     unused_digests = {history.prefix for history in removed} | {nodes[digest].prefix for digest in unused_nodes}
     unused_digests -= {history.prefix for history in remaining} | {nodes[digest].prefix for digest in kept_nodes}
     messages = {nodes[digest].message for digest in unused_nodes} - {nodes[digest].message for digest in kept_nodes}
@@ -143,7 +146,7 @@ def remove_histories(relations: Relations, removed: Collection[StoredHistory]) -
     backend.remove([f"message/{digest}" for digest in messages])
     for kind in ("plan", "fact"):
         backend.remove([key for key in backend.keys(f"{kind}/") if records.prefix_of(key) in unused_digests])
-    # the search table of facts: without it, other processes discard their copies, too
+    # the stored search table contains words of the facts; if it is gone, other processes discard their copies, too
     backend.remove([*backend.keys(records.INDEXED), *backend.keys(records.RECENT)])
     digests = unused_digests | {history.tip for history in removed if history.prefix in unused_digests and history.tip}
     states = relations.states(digests)
@@ -157,13 +160,13 @@ def sessions_of(states: Iterable[str]) -> list[str]:
 
 
 def state_name(key: str) -> str:
-    """Return the name of a state (named JSON value) from its record key, which contains the name as JSON."""
+    """Return the name of a state (named JSON value) from its record key: ``session:a`` for ``state/"session:a"``."""
     name: str = json.loads(key.partition("/")[2])
     return name
 
 
 def orphaned_plans(backend: Backend) -> list[str]:
-    """Return the digests of plans for histories that are not stored, oldest first, as they may quote deleted
+    """Return the digests of the plans for histories that are not stored, oldest first. They may quote deleted
     content."""
     plans = records.plan_keys(backend)
     known = {history.prefix for history in records.read_histories(backend)}

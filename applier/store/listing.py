@@ -37,30 +37,29 @@ class StoredConversation:
 
 
 def conversations(store: Store) -> list[StoredConversation]:
-    """Return the conversations in `store`, the longest unused ones first, to list or delete them."""
+    """Return the conversations in `store` to list or delete them, those unused for the longest time first. A history
+    that a longer one extends is no conversation of its own."""
     folders = {name.partition(":")[2]: state.get("folder", "") for name, state in store.states("origin:").items()}
     backend, listed = store.backend, []
     with backend.transaction():
         relations = Relations(backend)
-        continued = {
-            relations.nodes[node.parent].prefix for node in relations.nodes.values() if node.parent in relations.nodes
-        }
-        longest = {
-            history.prefix: history for history in relations.histories.values() if history.prefix not in continued
-        }
+        all_nodes, histories = relations.nodes, relations.histories
+        # digests of the histories that end with a message after which another is stored
+        continued = {all_nodes[node.parent].prefix for node in all_nodes.values() if node.parent in all_nodes}
+        longest = {history.prefix: history for history in histories.values() if history.prefix not in continued}
         newest_plans = {plan.prefix: plan for plan in plan_keys(backend)}
         for history in sorted(longest.values(), key=lambda history: (history.used, history.order)):
-            nodes = [relations.nodes[digest] for digest in back_to_first(relations.nodes, history.tip)]
+            nodes = [all_nodes[digest] for digest in back_to_first(all_nodes, history.tip)]  # last message first
             plan = next((newest_plans[node.prefix] for node in nodes if node.prefix in newest_plans), None)
-            earlier = (relations.histories[node.prefix].key for node in nodes if node.prefix in relations.histories)
-            folder = next((folders[key] for key in (history.key, *earlier) if folders.get(key)), "")
+            earlier_keys = (histories[node.prefix].key for node in nodes if node.prefix in histories)
+            folder = next((folders[key] for key in (history.key, *earlier_keys) if folders.get(key)), "")
             listed.append(StoredConversation(history, folder, _task_of(backend, nodes[-1:], history.key, plan)))
     return listed
 
 
 def _task_of(backend: Backend, first: Sequence[Node], key: str, plan: PlanKey | None) -> str:
-    """Return the task of a conversation: that of its `plan`, or the user's words in its `first` message. Return an
-    empty text if the record is damaged."""
+    """Return the task of a conversation: that of its newest `plan`, or without one the user's words in its `first`
+    message (a list of one node, or none). Return an empty text if the record is damaged. `key`: key for errors."""
     with suppress(StoreDamaged):
         task = str(json.loads(read(backend, [plan.key])[plan.key])["task"]) if plan else ""
         return task or first_words(read_history(read_messages(backend, first, key)), TASK_CHARACTERS)
@@ -75,14 +74,14 @@ class KnownFact(NamedTuple):
     """Fact (a decision, error, constraint, …) with the conversation that it comes from."""
 
     history: str
-    """Store key of the conversation that the fact comes from."""
+    """Key of the conversation that the fact comes from: ``h1a2b3c4d``."""
     folder: str
-    """Working folder of the conversation that the fact comes from; empty if unknown."""
+    """Working folder of this conversation; empty if unknown."""
     fact: ExtractedFact
 
     @property
     def reference(self) -> str:
-        """Text by which the turn that shows the fact can be restored: ``h1a2b3c4d:t12``."""
+        """Name of the turn from which the fact was extracted, to restore it: ``h1a2b3c4d:t12``."""
         return f"{self.history}:{self.fact.source}"
 
 
@@ -94,15 +93,18 @@ def stored_facts(store: Store, histories: Sequence[str]) -> list[KnownFact]:
 def known_facts(
     store: Store, *, project: str = "", kind: str | None = None, since: float = 0.0, words: str = ""
 ) -> list[KnownFact]:
-    """Return the facts that were extracted from all stored conversations, oldest first. `kind`: their type. `since`:
-    earliest time of extraction. `project`: only from conversations in this folder; each folder has a fact once.
-    `words`: only the `MOST_FACTS` that match these words best, the best first."""
+    """Return the facts that were extracted from all stored conversations, oldest first; of facts repeated in
+    conversations of the same folder, only the newest.
+
+    `project`: only from conversations in this folder. `kind`: only of this type. `since`: only those extracted at this
+    time or later. `words`: only the `MOST_FACTS` that match these words best, the best first.
+    """
     folders: dict[str, str] = {}
     if project:
         folder_of = {str(origin["history"]): str(origin["folder"]) for origin in store.states("origin:").values()}
         inner_folders = {folder for folder in set(folder_of.values()) if is_within(folder, project)}
         folders = {key: folder for key, folder in folder_of.items() if folder in inner_folders}
-    latest: dict[tuple[str, ...], KnownFact] = {}
+    latest: dict[tuple[str, ...], KnownFact] = {}  # newest first, or best first
     facts = store.find_facts(words, kind=kind, since=since, histories=set(folders) if project else None)
     while next_facts := list(islice(facts, AT_ONCE)):
         folders |= store.folders({key for key, _ in next_facts} - folders.keys())
@@ -117,8 +119,8 @@ def known_facts(
 def facts_about(
     facts: Iterable[KnownFact], *, kind: str | None = None, since: float = 0.0, words: str = ""
 ) -> list[KnownFact]:
-    """Return those of `facts` with this type (`kind`) that were extracted at the time `since` or later, in their order.
-    With `words`, only facts with one of these words are returned, the best match first."""
+    """Return those of `facts` with the type `kind` (None: any) that were extracted at the time `since` or later, in
+    their order. With `words`, only facts with one of these words are returned, the best match first."""
     chosen = [fact for fact in facts if kind in (None, fact.fact.type) and fact.fact.timestamp >= since]
     if not words.strip():
         return chosen
@@ -126,10 +128,11 @@ def facts_about(
 
 
 def is_within(folder: str, project: str) -> bool:
-    """Return True if `folder` is `project` or inside it, but not in a repository of its own; links are followed."""
+    """Return True if `folder` is `project` or inside it, but not within another repository inside `project`. Symbolic
+    links are followed."""
     if not folder or not project:
         return False
     inner, outer = (Path(os.path.realpath(place)) for place in (folder, project))
-    between = [inner, *inner.parents][: len(inner.parts) - len(outer.parts)]
+    below_project = [inner, *inner.parents][: len(inner.parts) - len(outer.parts)]
     # a repository has a folder ``.git``; a worktree, which belongs to the project, has a file
-    return inner.is_relative_to(outer) and not any((place / ".git").is_dir() for place in between)
+    return inner.is_relative_to(outer) and not any((place / ".git").is_dir() for place in below_project)

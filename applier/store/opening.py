@@ -33,29 +33,31 @@ from planner.reading.messages import History, to_json
 T = TypeVar("T")
 
 OLD_FORMAT = 4
+"""Format of stores that `open_store` upgrades."""
 _SHORT = re.compile(r"([hp][0-9a-f]{8})((?::t[1-9][0-9]*)?)")
 """Short key, plan id or reference to a turn, as a whole string in a store of format 4: ``h1a2b3c4d:t12``."""
 _NAME = re.compile(r"(.*:)(h[0-9a-f]{8})", re.DOTALL)
 """Name of a state that ends with the short key of a history: ``origin:h1a2b3c4d``."""
 _EXACT_FIELDS = "head", "messages", "content"
-"""Fields of states and events that contain messages, in which no key is replaced."""
+"""Fields of states and events that contain messages, in which nothing is replaced."""
 
 
 class WholeNames:
-    """Translator from the short keys and plan ids in stores of format 4 to those in full length."""
+    """Full keys of histories and ids of plans, by their short forms in stores of format 4."""
 
     def __init__(self, backend: Backend) -> None:
-        """Read the full keys of all histories and plans in `backend`, within a transaction."""
+        """Read the full keys and ids of all histories and plans in `backend`, within a transaction."""
         histories = (("h", key.partition("/")[2]) for key in backend.keys("history/"))
         plans = (("p", plan.digest) for plan in plan_keys(backend))
-        whole: dict[str, set[str]] = defaultdict(set)
+        candidates: dict[str, set[str]] = defaultdict(set)
         for letter, digest in (*histories, *plans):
-            whole[f"{letter}{digest[:8]}"].add(f"{letter}{digest[:KEY_DIGITS]}")
-        self._whole = {short: min(names) for short, names in whole.items() if len(names) == 1}
+            candidates[f"{letter}{digest[:8]}"].add(f"{letter}{digest[:KEY_DIGITS]}")
+        self._whole = {short: min(names) for short, names in candidates.items() if len(names) == 1}
 
     def record(self, key: str, content: bytes) -> tuple[str, bytes] | None:
-        """Return the key and content of a state or event with full keys and ids. A short one that fits no history or
-        several stays in an event; for a state with such a one, None is returned."""
+        """Return the key and content of a state's or event's record, with the short keys and ids in them replaced by
+        full ones. If a short one fits no history or several, it stays as it is in an event; for a state, None is
+        returned."""
         value, unknown = json.loads(content), list[str]()
         whole = self._replaced(value, unknown)
         if key.startswith("state/"):
@@ -68,7 +70,8 @@ class WholeNames:
         return key, content if whole == value else encode(whole, key)
 
     def _replaced(self, value: Any, unknown: list[str]) -> Any:
-        """Return JSON data with full keys and ids; add short ones that cannot be replaced to the list `unknown`."""
+        """Return the JSON data `value` with full keys and ids in place of short ones. Those that fit no history or
+        several stay, and are added to the list `unknown`."""
         if isinstance(value, dict):
             return {key: item if key in _EXACT_FIELDS else self._replaced(item, unknown) for key, item in value.items()}
         if isinstance(value, list):
@@ -79,12 +82,12 @@ class WholeNames:
         if match[1] not in self._whole:
             unknown.append(value)
             return value
-        return self._whole[match[1]] + match[2]
+        return self._whole[match[1]] + match[2]  # the full key, and ``:t12`` if the value names a turn
 
 
 def upgrade(backend: Backend) -> None:
-    """Upgrade a store of format 4: replace short keys and ids in its states and events by full ones. The caller has
-    begun a transaction that writes. A state in which a key cannot be replaced is deleted."""
+    """Upgrade a store of format 4, within a transaction that writes: replace the short keys and ids in its states and
+    events by full ones. Delete a state (named JSON value) with a short key that fits no history or several."""
     names = WholeNames(backend)
     for key, body in bodies(backend, [*backend.keys("state/"), *backend.keys("event/")]):
         content = unpack(body, key)
@@ -97,18 +100,20 @@ def upgrade(backend: Backend) -> None:
 STORE_VARIABLE = "COMPACTOR_STORE"
 """Environment variable with the store's path or address, used if the caller passes none."""
 REDACT_VARIABLE = "COMPACTOR_REDACT_ORIGINALS"
-"""Environment variable that says whether secrets are removed from stored messages, if the caller does not."""
+"""Environment variable that decides whether secrets are removed from stored messages, unless the caller does."""
 BUSY_TIMEOUT_SECONDS = 2.0
-"""Longest wait for another process. A commit takes milliseconds, and an agent's request waits for it."""
+"""Longest wait for another process that writes. It is short, as a commit takes only milliseconds, and an agent's
+request waits for it."""
 FORMAT = 5
 """Version of the store's format: since 4 a store is one table of records, since 5 its keys have 128 bits."""
 
 _EXPECTED = "expected a path, sqlite:///path or postgresql://user@host/name"
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 _CODED = r"%(?!00)[0-9A-Fa-f]{2}"
-"""Escaped character in an address: ``%2F``; not ``%00``."""
+"""Regular expression for an escaped character in an address: ``%2F``; not ``%00``."""
 _HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[^@/?#:,\[\]\s\0]*)(?::[0-9]*)?"
-"""Host in an address, with or without a port: ``db.example.org:5432``, ``[::1]``, or nothing."""
+"""Regular expression for the host in an address, with or without a port: ``db.example.org:5432``, ``[::1]``, or an
+empty text."""
 _SERVER = re.compile(
     rf"postgres(?:ql)?://(?:(?:[^@/?#%\s\0]|{_CODED})*@)?"
     rf"({_HOST}(?:,{_HOST})*(?:/[^@?#\s\0]*)?)(?:\?(?:[^@%\s\0]|{_CODED})*)?"
@@ -153,7 +158,7 @@ def open_store(
         if setting not in _YES + _NO:  # to read a misspelled yes as no would store secrets against the user's will
             raise StoreError(f"${REDACT_VARIABLE}: expected 1 or 0, found {setting[:40]!r}")
         redact_originals = setting in _YES
-    name = _name(url_or_path)
+    name = _name_or_default(url_or_path)
     path = store_file(name)
     if path is None:
         from applier.store.postgres import PostgresBackend
@@ -188,7 +193,7 @@ def temporary_store() -> Iterator[Store]:
 def store_file(url_or_path: str | os.PathLike[str] | None = None) -> Path | None:
     """Return the file that `open_store` would open; None if the name is the address of a server. Raise a `StoreError`
     for an invalid name."""
-    name = _name(url_or_path)
+    name = _name_or_default(url_or_path)
     if _SERVER.fullmatch(name):
         return None
     plain = name.removeprefix("sqlite:///")
@@ -213,13 +218,15 @@ def store_exists(url_or_path: str | os.PathLike[str] | None = None) -> bool:
 
 
 def store_place(url_or_path: str | os.PathLike[str] | None = None) -> str:
-    """Return the store's file or server, without user and password, to be shown to a person."""
-    name = _name(url_or_path)
+    """Return the store's file, or the address of its server without user and password, to be shown to a person."""
+    name = _name_or_default(url_or_path)
     server = _SERVER.fullmatch(name)
     return f"postgresql://{server[1]}" if server else str(store_file(name))
 
 
-def _name(url_or_path: str | os.PathLike[str] | None) -> str:
+def _name_or_default(url_or_path: str | os.PathLike[str] | None) -> str:
+    """Return a store's path or address as text; if it is empty or None, the one in ``$COMPACTOR_STORE``, else the
+    default path. Raise a `StoreError` for a value that is no text or path."""
     if url_or_path is not None and not isinstance(url_or_path, str | bytes | os.PathLike):
         raise StoreError(f"{type(url_or_path).__name__}: {_EXPECTED}")
     return os.fsdecode(url_or_path or os.environ.get(STORE_VARIABLE) or default_path())
@@ -252,12 +259,12 @@ def _version(backend: SqlBackend) -> int:
 
 
 REST_SECONDS = 30.0
-"""Time after a failure of the store in which nothing is compacted, in seconds."""
+"""Time in seconds after a failure to write to the store, during which nothing is written and nothing compacted."""
 
 
 def within(seconds: float, since: float | None, now: float) -> bool:
-    """Return True if less than `seconds` have passed from `since` to `now`. False if `since` is None or after `now`, so
-    that a wait ends if the clock was set back."""
+    """Return True if less than `seconds` have passed from `since` to `now`. Return False if `since` is None (nothing
+    happened yet) or after `now` (the clock was set back, so that a wait could take years)."""
     return since is not None and 0 <= now - since < seconds
 
 
@@ -267,7 +274,8 @@ class SessionStore:
     def __init__(self, store: Store | str | Path | None, patience_seconds: float | None = None) -> None:
         """Use `store`: an open store, which the caller closes, the path of one, or None for the default one.
 
-        If this opens a store on a server, an operation longer than `patience_seconds` is broken off.
+        If the store is on a server, and not the caller's, an operation that takes longer than `patience_seconds` is
+        broken off.
 
         Raises:
             SettingsError: `store` is none of these.
@@ -275,8 +283,8 @@ class SessionStore:
         self._path: str | Path | None = None
         self._patience = patience_seconds
         self._store: Store | None = None
-        """Open store. If two threads open it at once, the first wins. There is no lock, because a lock could stay
-        locked for ever after a fork."""
+        """Open store; None before its first use. If two threads open it at once, the store of the first one is kept.
+        There is no lock, because a lock could stay locked for ever after a fork."""
         if store is None or isinstance(store, str | os.PathLike):
             self._path = store
         elif hasattr(store, "save_history"):
@@ -286,10 +294,11 @@ class SessionStore:
         self._is_callers = self._store is not None
         self._saved = SavedChain()
         self.folder, self.clock = "", time.time
-        """Working folder of the conversation, and clock, which are noted with each saved history."""
+        """Working folder of the conversation, and function that returns the time; both are noted with each saved
+        history."""
         self.opening = 0
-        """Number of times that the store was created again because its file was gone, so that earlier content is not in
-        it."""
+        """Number of times that the store was opened again because its file was gone. Content that was stored before is
+        no longer in it."""
         self.failed_at: float | None = None
         """Time at which the store last failed to save something; None if it works."""
 
@@ -299,8 +308,8 @@ class SessionStore:
         return not within(REST_SECONDS, self.failed_at, self.clock())
 
     def note_failure(self, error: Exception) -> None:
-        """Write nothing for `REST_SECONDS`, in all sessions, unless `error` is damage, as other conversations may be
-        sound."""
+        """Note that the store failed with `error`, so that no session writes to it for `REST_SECONDS`. A damaged record
+        has no such effect, as other conversations may be sound."""
         if not isinstance(error, StoreDamaged):
             self.failed_at = self.clock()
 
@@ -317,11 +326,11 @@ class SessionStore:
     def use(self, act: Callable[[Store], T]) -> T:
         """Open the store if needed, call `act` with it, and return the result.
 
-        If the store's file was removed meanwhile, create the store again and call `act` once more, unless the caller
-        opened the store.
+        If the store's file was removed or replaced meanwhile, open the store again and call `act` once more, unless the
+        caller opened the store.
 
         Raises:
-            StoreError: the store cannot be opened, or behaves unexpectedly.
+            StoreError: the store cannot be opened, or `act` raised an error.
         """
         try:
             store = self._open()
@@ -330,7 +339,7 @@ class SessionStore:
             except StoreReplaced:
                 if self._is_callers:
                     raise
-            if self._store is store:
+            if self._store is store:  # no other thread has opened it again
                 self.opening += 1
                 self.close()
             return act(self._open())
@@ -341,7 +350,7 @@ class SessionStore:
 
     def save(self, history: History) -> str:
         """Store `history` and the folder of its conversation; return the history's key. Its messages must never be
-        edited, because the next call compares them by identity.
+        edited afterwards: the next call recognizes the same objects, and does not store them again.
 
         Raises:
             StoreError: the history could not be saved.
@@ -356,11 +365,12 @@ class SessionStore:
         return self.use(act)
 
     def _open(self) -> Store:
+        """Return the store, opened if it is not open yet."""
         opened = open_store(self._path) if self._store is None else self._store
         if self._store is None:
             opened.backend.patience_seconds = self._patience
             self._store = opened
-        elif opened is not self._store:
+        elif opened is not self._store:  # another thread has opened it in the meantime
             opened.close()
         return self._store
 

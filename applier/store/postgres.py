@@ -22,13 +22,14 @@ except ImportError as error:
 
 SCHEMA = "compactor"
 _WRITER_LOCK = 0x636F6D70
-"""Number of the server's lock that every writer takes, so that saving and deleting never overlap."""
+"""Number of the advisory lock that every writer takes on the server, so that saving and deleting never overlap."""
 _POLL_SECONDS = 0.02
-"""Pause between two attempts to reserve a name that another process holds."""
-_NOTICES_LOSS = {"tcp_keepalives_idle": 10, "tcp_keepalives_interval": 5, "tcp_keepalives_count": 3}
+"""Pause in seconds between two attempts to reserve a name that another process holds."""
+_KEEPALIVE_SETTINGS = {"tcp_keepalives_idle": 10, "tcp_keepalives_interval": 5, "tcp_keepalives_count": 3}
 """Settings by which the server notices after 25 seconds that a process lost its network, and releases its locks."""
 _REST_SECONDS = 3.0
-"""Pause before a server that did not answer is asked again, so that callers need not wait each time."""
+"""Time in seconds after a server did not answer, during which it is not asked again, so that callers do not wait each
+time."""
 
 
 class PostgresBackend(SqlBackend):
@@ -61,32 +62,33 @@ class PostgresBackend(SqlBackend):
         except psycopg.errors.ConnectionTimeout:
             self._rests_until = time.monotonic() + _REST_SECONDS
             raise
-        settings = {"lock_timeout": max(1, round(self._timeout * 1000)), "search_path": SCHEMA, **_NOTICES_LOSS}
+        settings = {"lock_timeout": max(1, round(self._timeout * 1000)), "search_path": SCHEMA, **_KEEPALIVE_SETTINGS}
         connection.execute("; ".join(f"SET {name} = {value}" for name, value in settings.items()))
         return connection
 
     @contextmanager
     def hold(self, name: str, seconds: float) -> Iterator[bool]:
-        """Reserve `name` by a lock of the server, which the server releases if the connection ends. Yield True, or
-        False if another process keeps the name for longer than `seconds`."""
-        number = int.from_bytes(sha256(name.encode()).digest()[:8], signed=True)
+        """Reserve `name` by an advisory lock, which the server releases if the connection ends. Yield True, or False if
+        another process keeps the name for longer than `seconds`."""
+        number = int.from_bytes(sha256(name.encode()).digest()[:8], signed=True)  # such a lock has a number as its name
         until = time.monotonic() + seconds
-        while not (is_held := self._answer("pg_try_advisory_lock", number)) and time.monotonic() < until:
+        while not (is_held := self._call_for_lock("pg_try_advisory_lock", number)) and time.monotonic() < until:
             time.sleep(_POLL_SECONDS)
         try:
             yield is_held
         finally:
             if is_held:
                 with suppress(StoreError):
-                    self._answer("pg_advisory_unlock", number)
+                    self._call_for_lock("pg_advisory_unlock", number)
 
-    def _answer(self, function: str, number: int) -> bool:
+    def _call_for_lock(self, function: str, number: int) -> bool:
+        """Call the server's `function` for the advisory lock `number`; return its answer, True for success."""
         with self._connected():
             return bool(self.first(f"SELECT {function}(?)", (number,))[0][0])
 
     @contextmanager
     def _connected(self) -> Iterator[None]:
-        """Run the block with a connection, which is shut if the block takes longer than `patience_seconds`."""
+        """Run the block with a connection, which is broken off if the block takes longer than `patience_seconds`."""
         with super()._connected():
             if self.patience_seconds is None:
                 yield
@@ -100,7 +102,8 @@ class PostgresBackend(SqlBackend):
                 watch.cancel()
 
     def _break_off(self, connection: psycopg.Connection[Any]) -> None:
-        """Shut the connection's socket, so that a statement that waits for the server fails at once."""
+        """Shut down the connection's socket, so that a statement that waits for the server fails at once. Called by the
+        timer's thread."""
         self._rests_until = time.monotonic() + _REST_SECONDS
         with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as wire:
             wire.shutdown(socket.SHUT_RDWR)
@@ -113,7 +116,8 @@ class PostgresBackend(SqlBackend):
         return kind(f"{self.place}: {' '.join(str(error).split()) or type(error).__name__}")
 
     def create(self) -> None:
-        """Create the table, without the statistics that the server samples from content, as deleting leaves these."""
+        """Create the table of the records, for which the server collects no statistics: these contain samples of keys
+        and contents, which would stay when a record is deleted."""
         self.rows(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
         self.rows('CREATE TABLE records (key TEXT COLLATE "C" PRIMARY KEY, body BYTEA NOT NULL)')
         self.rows("ALTER TABLE records ALTER COLUMN key SET STATISTICS 0, ALTER COLUMN body SET STATISTICS 0")

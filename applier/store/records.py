@@ -1,7 +1,7 @@
 """Form of a store's records: what the key and the body of each kind contain. A body begins with its content's digest.
 
-Histories and turns are looked up by names such as ``h1a2b3c4d:t12``. Short keys, and the suggestions in errors, come
-only from the histories that the reader may see.
+Histories and turns are looked up by names such as ``h1a2b3c4d:t12``. If a caller may see only some histories, short
+keys are resolved, and keys suggested in errors, only among these.
 
 A history (a whole conversation) is stored as a chain of nodes. A node is one message with a link to the node before it.
 The prefix of a node is the digest of the history that ends with its message.
@@ -60,16 +60,17 @@ _WORTH = 0.9
 _SHORT = 256
 """Size in bytes below which a record is not compressed."""
 _UNPACKING: Mapping[bytes, Callable[[bytes], bytes]] = {b"(": zstandard.decompress, b"x": zlib.decompress}
-"""Functions that unpack a record, by its first byte: zstd, and zlib in older stores. No JSON text begins so."""
+"""Functions that unpack a compressed record, by the first byte of its content: zstd, and zlib in older stores. No JSON
+text begins with such a byte."""
 _NO_STRUCTURE = bytes(set(range(256)) - set(b'",[{'))
-"""All bytes but quotes, commas and opening brackets, which alone count in `count_values`."""
+"""All bytes except quotes, commas and opening brackets, so that they can be removed from a JSON text."""
 _AT_ONCE = 500
 """Number of records that are read from the database together."""
 
 
 def encode(value: object, place: str) -> bytes:
-    """Return `value` as JSON text in bytes, as ``json.dumps`` would write it; raise a StoreError if that is impossible.
-    `place` names the value in the error."""
+    """Return `value` as JSON in bytes, with the text that ``json.dumps`` writes. Raise a StoreError if it is no JSON
+    data; `place` names the value in the error."""
     try:
         return b"".join(map(str.encode, json_pieces(value)))
     except (TypeError, ValueError, RecursionError) as error:
@@ -77,14 +78,17 @@ def encode(value: object, place: str) -> bytes:
 
 
 def count_values(raw: bytes, most: int) -> int:
-    """Estimate the number of values in the JSON text `raw` without parsing it, as a stranger's text could fill the
-    memory. Commas and brackets inside strings are counted, too, unless the number would be more than `most` then."""
+    """Estimate the number of values in the JSON text `raw` by its commas and brackets; do not parse it, as a stranger's
+    text could fill the memory. If there are more than `most`, do not count commas and brackets inside strings."""
     rough = sum(map(raw.count, (b",", b"[", b"{")))
     if rough <= most:
         return rough
     bare = raw.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_STRUCTURE)
     strings = bare.count(b'"') // 2
-    return strings if strings > most else sum(map(len, bare.split(b'"')[::2]))  # every other part is outside strings
+    if strings > most:
+        return strings
+    outside_strings = bare.split(b'"')[::2]  # each string is one part of the split, between its quotes
+    return sum(map(len, outside_strings))
 
 
 def digest_of(content: bytes) -> str:
@@ -93,17 +97,18 @@ def digest_of(content: bytes) -> str:
 
 
 def pack(content: bytes) -> bytes:
-    """Return the form in which `content` is stored: its digest, then the content, compressed if that saves space."""
+    """Return `content` as the body of a record: its digest (32 bytes), then the content, compressed if that saves
+    space."""
     packed = zstandard.compress(content, _LEVEL) if len(content) >= _SHORT else content
     return hashlib.sha256(content).digest() + (packed if len(packed) < len(content) * _WORTH else content)
 
 
 def unpack(body: bytes, place: str) -> bytes:
-    """Return the content that a record's `body` stores, checked against its digest; `place` names the record in
-    errors."""
+    """Return the content that a record's `body` stores. Raise a StoreDamaged if it does not match its digest; `place`
+    names the record in the error."""
     digest, packed = body[:32], body[32:]
     try:
-        content = _UNPACKING.get(packed[:1], bytes)(packed)
+        content = _UNPACKING.get(packed[:1], bytes)(packed)  # `bytes` returns uncompressed content as it is
     except (zstandard.ZstdError, zlib.error, MemoryError) as error:  # a damaged frame can claim any length
         raise StoreDamaged(f"{place}: its content cannot be read back: {error}") from error
     if hashlib.sha256(content).digest() != digest:
@@ -112,21 +117,21 @@ def unpack(body: bytes, place: str) -> bytes:
 
 
 def unpacked_bytes(body: bytes, most: int) -> int:
-    """Return the size of the content stored in `body`, or `most` + 1 if it is larger than `most`. At most so many bytes
-    are unpacked."""
-    packed = body[32:]
-    if packed[:1] == b"x":
+    """Return the size of the content stored in a record's `body`, or `most` + 1 if it is larger than `most`. At most
+    `most` + 1 bytes are unpacked."""
+    packed = body[32:]  # after the digest
+    if packed[:1] == b"x":  # zlib
         return len(zlib.decompressobj().decompress(packed, most + 1))
-    size = zstandard.frame_content_size(packed) if packed[:1] == b"(" else len(packed)
+    size = zstandard.frame_content_size(packed) if packed[:1] == b"(" else len(packed)  # "(": zstd
     if size < 0:
         raise StoreDamaged("a record does not say how large its content is; no store writes such a one")
     return min(int(size), most + 1)
 
 
 def read(backend: Backend, keys: Sequence[str]) -> dict[str, bytes]:
-    """Return the content of the existing records with these `keys`, checked against its digest, in the order of
-    `keys`."""
-    return {key: _checked(key, body) for key, body in bodies(backend, keys)}
+    """Return the contents of the existing records with these `keys`, by key and in their order. Raise a StoreDamaged if
+    one does not match its digest."""
+    return {key: _checked_content(key, body) for key, body in bodies(backend, keys)}
 
 
 def bodies(backend: Backend, keys: Sequence[str]) -> Iterator[tuple[str, bytes]]:
@@ -141,8 +146,9 @@ def in_parts(keys: Sequence[str]) -> Iterator[Sequence[str]]:
     return (keys[start : start + _AT_ONCE] for start in range(0, len(keys), _AT_ONCE))
 
 
-def _checked(key: str, body: bytes) -> bytes:
-    """Return the content of a record; raise an error if it does not match its digest or the digest in its `key`."""
+def _checked_content(key: str, body: bytes) -> bytes:
+    """Return the content of a record; raise a StoreDamaged if it does not match its digest or the digest in its
+    `key`."""
     kind, _, name = key.partition("/")
     content = unpack(body, f"{kind} {name[:16]}")
     if kind in ("message", "plan") and not name.startswith(body[:32].hex()):
@@ -151,7 +157,8 @@ def _checked(key: str, body: bytes) -> bytes:
 
 
 def fields(key: str, count: int) -> list[str]:
-    """Return the parts of a record's `key` after the first; raise an error if there are not `count` of them."""
+    """Return the `count` parts of a record's `key` after the first: ``["a", "b"]`` for ``fact/a/b``. Raise a
+    StoreDamaged if there is another number of them."""
     values = key.split("/")[1:]
     if len(values) != count:
         raise _invalid_key(key)
@@ -159,12 +166,13 @@ def fields(key: str, count: int) -> list[str]:
 
 
 def _invalid_key(key: str) -> StoreDamaged:
+    """Return an error for a `key` that no record has."""
     return StoreDamaged(f"{key[:80]!r} is the key of no record; restore the store from a backup")
 
 
 def order_of(key: str) -> int:
-    """Return the order number at the end of a record's `key`; records with higher ones were stored later. The number
-    follows the last slash, as a session's id in the key may contain one."""
+    """Return the order number at the end of a record's `key`; records with higher ones were stored later. It is the
+    text after the last slash, as other parts of the key (a session's id) may contain slashes, too."""
     number = key.rpartition("/")[2]
     if not number.isdigit():
         raise _invalid_key(key)
@@ -172,23 +180,23 @@ def order_of(key: str) -> int:
 
 
 def next_order(backend: Backend, count: int = 1) -> str:
-    """Reserve the next `count` order numbers for new records; return the first, as text with leading zeros."""
-    last_number = sum(json.loads(content) for content in read(backend, ["order"]).values())
+    """Reserve the next `count` order numbers for new records; return the first as 12 digits: ``000000000042``."""
+    last_number = sum(json.loads(content) for content in read(backend, ["order"]).values())  # 0 without the record
     backend.remove(["order"])
     backend.add({"order": pack(encode(last_number + count, "order"))})
     return f"{last_number + 1:012}"
 
 
 class NewRecord(NamedTuple):
-    """Content to store as a record, to which the next free order number is added."""
+    """Content to store as a record with an order number at the end of its key."""
 
     place: str
-    """Beginning of the record's key, to which the order number is added."""
+    """Key of the record without the order number: ``event/"session"/``."""
     content: bytes
 
 
 def add_in_order(backend: Backend, candidates: Iterable[NewRecord]) -> list[str]:
-    """Store the `candidates` under new order numbers and return their keys; leave out those that are stored already."""
+    """Store those of the `candidates` that are not stored yet, with new order numbers, and return their keys."""
     wanted = list(dict.fromkeys(candidates))
     places = {record.place for record in wanted}
     known = {place: set(read(backend, backend.keys(place)).values()) for place in places}
@@ -196,7 +204,7 @@ def add_in_order(backend: Backend, candidates: Iterable[NewRecord]) -> list[str]
 
 
 def add_new(backend: Backend, new: Sequence[NewRecord]) -> list[str]:
-    """Store `new` records under new order numbers and return their keys."""
+    """Store the records `new` with new order numbers, and return their keys."""
     first = int(next_order(backend, len(new))) if new else 0
     records = {f"{record.place}{order:012}": pack(record.content) for order, record in enumerate(new, first)}
     backend.add(records)
@@ -211,6 +219,7 @@ class PlanKey(NamedTuple):
     prefix: str
     """Digest of the history for which the plan was made."""
     order: str
+    """Order number; plans with higher ones were stored later."""
 
     @property
     def key(self) -> str:
@@ -232,7 +241,8 @@ class Node(NamedTuple):
     """One message in its place in a history, with a link to the message before it."""
 
     group: str
-    """Name of the node's group (see the module): the first digits of the prefix of the group's first node."""
+    """Name of the group in which the node is stored, so that neighbouring nodes are read together: the first digits of
+    the prefix of the group's first node."""
     position: int
     """Number of the message in the history, from 1."""
     turn: int
@@ -256,16 +266,17 @@ class Node(NamedTuple):
         return "/".join(("node", *map(str, self)))
 
     def linked_to(self, before: Node) -> Node:
-        """Return this message's node placed after the node `before`: with the right group, position and parent."""
+        """Return this node placed after the node `before`, with the group, position and parent that result from it."""
         position = before.position + 1
-        # a power of two has no bit in common with the number before it, and begins a group
-        group = before.group if position & before.position else self.prefix[:_GROUP_DIGITS]
+        # groups begin at the positions 1, 2, 4, 8 …; a power of two has no bit in common with the number before it
+        begins_group = position & before.position == 0
+        group = self.prefix[:_GROUP_DIGITS] if begins_group else before.group
         return self._replace(group=group, position=position, parent=before.digest if before.position else "")
 
 
 _GROUP_DIGITS = 16
 NOTHING = Node(EMPTY_HISTORY[:_GROUP_DIGITS], 0, 0, "", "", EMPTY_HISTORY)
-"""Node before the first message of every history, which is not stored."""
+"""Node before the first message of every history, to link it to something. It is not stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +284,8 @@ class StoredHistory:
     """Record of one saved history. A longer one saved later has a record of its own, though they share messages."""
 
     name: str
-    """Digest in the history's key: its `prefix`, or its `tip` if another form of the same history was saved before."""
+    """Digest in the history's key. This is its `prefix`, or its `tip` if the same messages in another form (with other
+    cache marks) were saved before."""
     order: str
     """Order number of the first save, by which histories are sorted by age."""
     prefix: str
@@ -285,7 +297,8 @@ class StoredHistory:
     messages: int
     turns: int
     used: float = 0.0
-    """Time of the last save, restore or continuation, up to an hour early, in seconds since the epoch; 0 if unknown."""
+    """Time of the last save, restore or continuation, in seconds since the epoch; 0 if unknown. It may be up to an hour
+    before the true one, as it is not noted more often."""
     size_bytes: int = 0
     """Size of the messages as JSON. In the store they take less space, as they are compressed and shared."""
 
@@ -296,7 +309,7 @@ class StoredHistory:
 
     @classmethod
     def from_json(cls, content: bytes) -> StoredHistory:
-        """Return the history from the content of its record, where the field `prefix` is called ``says``."""
+        """Return the history from the content of its record, in which the field `prefix` is called ``says``."""
         fields = json.loads(content)
         return cls(prefix=fields.pop("says"), **fields)
 
@@ -316,9 +329,10 @@ class SavedChain:
     The messages must never be edited, as a longer history is recognized by the same message objects."""
 
     key: str = ""
+    """Key of the history: ``h1a2b3c4d``; empty if nothing was saved yet."""
     messages: tuple[Message, ...] = ()
     last: Node = NOTHING
-    """Node (message with its place) of the last message."""
+    """Node of the last message: the message with its place in the history."""
     groups: tuple[str, ...] = ()
     """Names of the groups in which the history's nodes are stored."""
     size_bytes: int = 0
@@ -332,7 +346,8 @@ class SavedChain:
 def chain_of(history: History, contents: Sequence[bytes], before: Node = NOTHING) -> list[Node]:
     """Return the nodes (messages with their place) for the messages of `history` that come after the node `before`.
     `contents`: these messages in the form in which they are stored."""
-    turns = [turn.number for turn in history.turns for _ in range(turn.start, turn.stop)][before.position :]
+    turn_of_each_message = [turn.number for turn in history.turns for _ in range(turn.start, turn.stop)]
+    turns = turn_of_each_message[before.position :]
     nodes = [before]
     for turn, content, prefix in zip(turns, contents, prefix_digests(history.digests, before.position), strict=True):
         nodes.append(Node("", 0, turn, "", digest_of(content), prefix).linked_to(nodes[-1]))
@@ -340,7 +355,7 @@ def chain_of(history: History, contents: Sequence[bytes], before: Node = NOTHING
 
 
 def nodes_of(keys: Sequence[str]) -> dict[str, Node]:
-    """Return the nodes (messages with their place in a history) that are contained in these record keys, by digest."""
+    """Return the nodes (messages with their place in a history) that these record `keys` contain, by digest."""
     nodes = {}
     for key in keys:
         group, position, turn, *digests = fields(key, 6)
@@ -360,7 +375,7 @@ def back_to_first(nodes: Mapping[str, Node], digest: str) -> Iterator[str]:
 
 
 def read_chain(backend: Backend, history: StoredHistory) -> list[Node]:
-    """Return the messages of `history` as nodes, first message first; raise an error if one is missing."""
+    """Return the messages of `history` as nodes, first message first; raise a StoreDamaged if one is missing."""
     nodes = nodes_of([key for group in history.groups for key in backend.keys(f"node/{group}/")])
     chain = [nodes[digest] for digest in back_to_first(nodes, history.tip)]
     is_cut = bool(chain[-1].parent if chain else history.tip)  # a first node has no parent, an empty history no tip
@@ -370,7 +385,8 @@ def read_chain(backend: Backend, history: StoredHistory) -> list[Node]:
 
 
 def read_histories(backend: Backend, name: str = "") -> list[StoredHistory]:
-    """Return the histories with names that begin with `name`, oldest first; all without a name."""
+    """Return the saved histories with names (hex digits of their keys) that begin with `name`, oldest first; all if it
+    is empty."""
     contents = read(backend, backend.keys(f"history/{name}"))
     histories = [StoredHistory.from_json(content) for content in contents.values()]
     if [f"history/{history.name}" for history in histories] != list(contents):
@@ -379,18 +395,21 @@ def read_histories(backend: Backend, name: str = "") -> list[StoredHistory]:
 
 
 def saved_history(backend: Backend, prefix: str, tip: str) -> StoredHistory | None:
-    """Return the saved history with the digest `prefix` and the exact form `tip` (digest of its last node), or None."""
+    """Return the saved history with the digest `prefix` and exactly the messages that `tip`, the digest of its last
+    node, depends on; None if it is not saved."""
     candidates = [history for name in (prefix, tip) if name for history in read_histories(backend, name)]
     return next((history for history in candidates if history.tip == tip), None)
 
 
 def keep_history(backend: Backend, history: StoredHistory) -> StoredHistory:
-    """Store `history`, and return it as stored. If it is stored already, only note its use once an hour."""
+    """Store `history` with a name and an order number, and return it as stored. If it is stored already, only note its
+    last use, at most once an hour."""
     saved = saved_history(backend, history.prefix, history.tip)
     if saved and history.used - saved.used < NOTED_SECONDS:
         return saved
     if saved is None:
-        name = history.tip if backend.get([f"history/{history.prefix}"]) else history.prefix
+        is_prefix_taken = bool(backend.get([f"history/{history.prefix}"]))  # by another form of the same messages
+        name = history.tip if is_prefix_taken else history.prefix
         saved = replace(history, name=name, order=next_order(backend))
     saved = replace(saved, used=history.used)
     backend.remove([f"history/{saved.name}"])
@@ -399,7 +418,8 @@ def keep_history(backend: Backend, history: StoredHistory) -> StoredHistory:
 
 
 def read_messages(backend: Backend, nodes: Sequence[Node], place: str) -> list[Any]:
-    """Return the exact messages of these `nodes`; `place` names the history in errors."""
+    """Return the exact messages of these `nodes`. Raise a StoreDamaged if one is missing; `place` names the history in
+    the error."""
     contents = read(backend, [f"message/{digest}" for digest in dict.fromkeys(node.message for node in nodes)])
     for node in nodes:
         if f"message/{node.message}" not in contents:
@@ -408,6 +428,7 @@ def read_messages(backend: Backend, nodes: Sequence[Node], place: str) -> list[A
 
 
 EXPECTED_KEY = f"expected 'h' and {KEY_DIGITS} hex digits"
+"""Text for errors about the key of a history."""
 _SHORTEST = 8
 """Number of hex digits of the shortest form of a history's key."""
 _SUGGESTED = 3
@@ -422,7 +443,8 @@ _REFERENCE = re.compile(r"(?:(.+):)?t([1-9][0-9]{0,8})")
 
 
 def parse_key(key: str) -> str:
-    """Return the hex digits of a history's key, whole or short, or of its ``sha256:`` digest."""
+    """Return the hex digits of a history's key, whole or short, or of its digest: ``1a2b3c4d`` for ``h1a2b3c4d``. Raise
+    `ReferenceNotFound` for any other text."""
     match = _KEY.fullmatch(key.strip())
     if match is None:
         raise ReferenceNotFound(f"{key[:80]!r} is no history key; {EXPECTED_KEY}")
@@ -430,7 +452,8 @@ def parse_key(key: str) -> str:
 
 
 def parse_reference(reference: str) -> tuple[str, int]:
-    """Return the hex digits of the key and the number of the turn in ``h1a2b3c4d:t12``; of ``t12`` no digits."""
+    """Return the hex digits of the key and the number of the turn: ``("1a2b3c4d", 12)`` for ``h1a2b3c4d:t12``, and
+    ``("", 12)`` for ``t12``. Raise `ReferenceNotFound` for any other text."""
     match = _REFERENCE.fullmatch(reference.strip())
     if match is None:
         raise ReferenceNotFound(f"{reference[:80]!r} is no reference; expected t12, or a history key and :t12")
@@ -451,16 +474,22 @@ def find_history(backend: Backend, key: str) -> StoredHistory:
 
 
 def shortest_names(digests: Sequence[str]) -> dict[str, str]:
-    """Return a short name like ``h1a2b3c4d`` for each digest: all equally long, as short as differences allow."""
+    """Return for each digest a short key like ``h1a2b3c4d``. All have the same length, the shortest (from 8 digits on)
+    at which they differ from each other."""
     different = set(digests)
-    enough = next(count for count in range(_SHORTEST, 65) if len({one[:count] for one in different}) == len(different))
-    return {digest: f"h{digest[:enough]}" for digest in digests}
+    length = next(count for count in range(_SHORTEST, 65) if len({one[:count] for one in different}) == len(different))
+    return {digest: f"h{digest[:length]}" for digest in digests}
 
 
 def find_referenced(backend: Backend, digits: str, turn: int, within: Sequence[str] | None) -> StoredHistory:
-    """Return the history of the turn named ``hDIGITS:tTURN``, or ``tTURN`` if `digits` is empty. `within`: keys of the
-    histories that the reader may see, with those that these extend; None means all. A name without digits means the
-    first of `within` that is stored."""
+    """Return the history of the turn that is named ``hDIGITS:tTURN``, or ``tTURN`` if `digits` is empty.
+
+    `within`: keys of the histories that the caller may see, with those that these extend; None means all. ``tTURN``
+    means a turn of the first of `within` that is stored; if `within` is None, of the store's only conversation.
+
+    Raises:
+        ReferenceNotFound: there is no such history among those that the caller may see, or there are several.
+    """
     if within is None:
         return find_history(backend, f"h{digits}") if digits else _only_conversation(backend, turn)
     visible: list[StoredHistory] = []
@@ -474,7 +503,7 @@ def find_referenced(backend: Backend, digits: str, turn: int, within: Sequence[s
         return visible[0]
     candidates = read_histories(backend, digits)
     matches = [history for history in candidates if history in visible]
-    if candidates and not matches:
+    if candidates and not matches:  # a shorter history that a visible one extends is visible, too
         prefixes = {node.prefix for history in visible for node in read_chain(backend, history)}
         matches = [history for history in candidates if history.prefix in prefixes]
     if not matches:
@@ -487,8 +516,8 @@ def find_referenced(backend: Backend, digits: str, turn: int, within: Sequence[s
 
 
 def _only_conversation(backend: Backend, turn: int) -> StoredHistory:
-    """Return the store's longest history, for a reference ``t12`` without a key; raise an error if there are others.
-    Beginnings of the longest history do not count as others. `turn` is for the error."""
+    """Return the store's longest history, for a reference like ``t12`` (`turn` is 12) without a key. Raise
+    `ReferenceNotFound` if there are histories that are not beginnings of the longest one."""
     histories = sorted(read_histories(backend), key=lambda history: history.messages)[::-1]
     if not histories:
         raise ReferenceNotFound(f"no t{turn}: the store is empty")
@@ -502,22 +531,27 @@ def _only_conversation(backend: Backend, turn: int) -> StoredHistory:
 
 
 def _similar_keys(digits: str, keys: Sequence[str]) -> str:
-    """Return a text for the end of an error, with some of the existing `keys`, the most similar to `digits` first."""
+    """Return a text for the end of an error about the unknown key ``hDIGITS``: some of the existing `keys`, the most
+    similar first."""
     from difflib import get_close_matches  # only errors need it
 
-    near = get_close_matches(f"h{digits}", keys, _SUGGESTED, 0.4) or keys[:_SUGGESTED]
-    return f"it has {', '.join(near)}" + (" and others" if len(keys) > len(near) else "") if keys else "it is empty"
+    if not keys:
+        return "it is empty"
+    similar = get_close_matches(f"h{digits}", keys, _SUGGESTED, 0.4) or keys[:_SUGGESTED]
+    return f"it has {', '.join(similar)}" + (" and others" if len(keys) > len(similar) else "")
 
 
 INDEXED, RECENT = "index/", "recent/"
-"""Beginnings of the record keys of the stored search table for facts, and of marks for facts that it lacks yet."""
+"""Beginnings of the record keys of the stored search table for facts, and of the marks of new facts: ``recent/…`` for a
+fact ``fact/…`` that the stored table does not contain."""
 MOST_RECENT = 5_000
-"""Largest number of new facts that a search reads one by one; with more, the table is stored again (90 MB for a
-million)."""
+"""Largest number of new facts that each search reads one by one; with more, the table is stored again with them (90 MB
+for a million facts)."""
 
 
 def marks_of_new_facts(keys: Iterable[str]) -> dict[str, bytes]:
-    """Return the records that mark the facts with these keys as new, so that the next search adds them."""
+    """Return the records to be stored for new facts, so that searches add these facts to the stored search table:
+    ``recent/a/b/1`` without content for the fact with the key ``fact/a/b/1``."""
     return {key.replace("fact/", RECENT, 1): b"" for key in keys}
 
 
@@ -537,10 +571,11 @@ def audit(backend: Backend) -> list[Finding]:
 
 
 def _damaged_records(backend: Backend) -> Iterator[str]:
+    """Yield a problem for each record with content that does not match its digest."""
     keys = [key for kind in ("message", "plan", "fact", "event", "state") for key in backend.keys(f"{kind}/")]
     for key, body in bodies(backend, keys):
         try:
-            _checked(key, body)
+            _checked_content(key, body)
         except StoreDamaged as error:
             yield str(error)
 

@@ -24,7 +24,8 @@ LIVE_SECONDS = 86_400.0
 """Time since its last use in which a conversation is never deleted. A session records its use once an hour."""
 
 _MENTION = re.compile(rb"[h:]([0-9a-f]{8,64})")
-"""Text in a message that may be the key of a history: ``h1a2b3c4d:t12``; also ``id:12345678``, which is none."""
+"""Text in a message that may be the key of a history: ``h1a2b3c4d:t12``. Also matches other texts, such as
+``id:12345678``; then a history may be kept without need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +39,16 @@ class Garbage:
     events: int
     """Number of deleted events that belong to no history."""
     bytes_before: int
-    """Size of the store's files before."""
+    """Size of the store's files before the deletion."""
     bytes_after: int
-    """Size of the files after; an estimate in a dry run."""
+    """Size of the files after it; an estimate in a dry run."""
     left: tuple[Finding, ...] = ()
-    """Findings about files that may still contain deleted content."""
+    """Remarks on files that may still contain deleted content."""
 
 
 class _Messages:
-    """Size of each message, and the histories that it mentions, by the message's digest. Each is read only once."""
+    """Size of each stored message (`bytes`), and hex digits in it that may be keys of histories (`mentioned`), by the
+    message's digest. Each message is read only once."""
 
     def __init__(self, backend: Backend) -> None:
         """Read all messages, in many short transactions, because other processes wait for the end of each."""
@@ -78,10 +80,10 @@ def collect_garbage(
     """Delete conversations that were not used for `older_than_seconds`; then, while the files are larger than
     `larger_than_bytes`, those unused for the longest time.
 
-    Content that a live conversation refers to stays. Plans, facts, states and events are removed with their
-    conversation, as by `Store.forget`; so are old events without a conversation. A history of unknown use does not
-    count as old. With `dry_run` nothing is removed. Reads the whole store; others can use it except while content is
-    removed and files are rewritten.
+    Content that a live conversation (used within a day) refers to stays. Plans, facts, states and events are removed
+    with their conversation, as by `Store.forget`; so are old events without a conversation. If the time of a history's
+    last use is unknown, it does not count as old. With `dry_run` nothing is removed. Reads the whole store; other
+    processes can use it except while content is removed and files are rewritten.
 
     Raises:
         SettingsError: a limit is no positive number.
@@ -106,7 +108,9 @@ def collect_garbage(
     if dry_run or not (removed or events):
         remains = list[Finding]()
         bytes_of_all = _size_in_bytes(relations, messages, relations.family(relations.histories))
-        after = before * _size_in_bytes(relations, messages, kept) // max(bytes_of_all, 1)
+        after = (
+            before * _size_in_bytes(relations, messages, kept) // max(bytes_of_all, 1)
+        )  # the same share of the files
     else:
         remains, after = store.flush(), store.size().file_bytes
     return Garbage(tuple(removed), len(kept.histories), len(events), before, after, tuple(remains))
@@ -115,33 +119,40 @@ def collect_garbage(
 def _histories_to_keep(
     relations: Relations, messages: _Messages, now: float, oldest: float, most_bytes: float | None
 ) -> HistoryFamily:
-    """Return the histories to keep: those used since the time `oldest`, and all histories that they need. If the files
-    are larger than `most_bytes`, these are the histories used in the last day, then the latest used ones as long as all
-    fit into this size."""
+    """Return the histories to keep: those used since the time `oldest` (up to `now`), and all that they refer to.
+
+    If the files are larger than `most_bytes`, return those used in the last day, and of the others as many as fit into
+    this size, the latest used ones first; with all that these refer to.
+    """
 
     def mentions(nodes: Sequence[Node]) -> Iterator[str]:
+        """Return the hex digits in the messages of `nodes` that may be keys of histories."""
         messages.read(relations.backend, (node.message for node in nodes))
         return (name for node in nodes for name in messages.mentioned.get(node.message, ()))
 
     def family(count: int) -> HistoryFamily:
-        """Return the `count` histories that were used last, and all that they need."""
+        """Return the `count` histories that were used last, and all that they refer to."""
         return relations.family([history.name for history in latest[:count]], mentions)
 
+    # a history without a time of its last use (0) counts as young
     young = (history for history in relations.histories.values() if not history.used or history.used > oldest)
     latest = sorted(young, key=lambda history: (history.used, history.order), reverse=True)
-    size = relations.backend.file_bytes()
-    if most_bytes is None or size <= most_bytes:
+    file_bytes = relations.backend.file_bytes()
+    if most_bytes is None or file_bytes <= most_bytes:
         return family(len(latest))
-    # in bytes of records: the same share of all records as `most_bytes` is of the files
-    most = most_bytes * _size_in_bytes(relations, messages, relations.family(relations.histories)) // size
-    live = sum(history.used > now - LIVE_SECONDS for history in latest)
-    more = range(live + 1, len(latest) + 1)
-    fitting = bisect_right(more, most, key=lambda count: _size_in_bytes(relations, messages, family(count)))
-    return family(live + fitting)
+    bytes_of_all = _size_in_bytes(relations, messages, relations.family(relations.histories))
+    most_record_bytes = most_bytes * bytes_of_all // file_bytes  # the same share of the records as of the files
+    live_count = sum(history.used > now - LIVE_SECONDS for history in latest)
+    counts = range(live_count + 1, len(latest) + 1)
+    fitting = bisect_right(
+        counts, most_record_bytes, key=lambda count: _size_in_bytes(relations, messages, family(count))
+    )
+    return family(live_count + fitting)
 
 
 def _size_in_bytes(relations: Relations, messages: _Messages, family: HistoryFamily) -> int:
-    """Return the bytes that a family of histories takes, for links and messages."""
+    """Return the size of the records of a `family` of histories (with all that they refer to): messages, and nodes,
+    which link them."""
     nodes = [relations.nodes[digest] for digest in family.nodes]
     return sum(len(node.key) for node in nodes) + sum(
         messages.bytes.get(digest, 0) for digest in {node.message for node in nodes}

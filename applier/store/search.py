@@ -1,8 +1,8 @@
 """Searches turns and their lines: for the literal text, else as a pattern, else by words; and facts by words.
 
-Words are ranked by BM25 (rare words count more) as in SQLite's FTS5 (k1 1.2, b 0.75, Porter's stems), in a table in
-memory for one search. So every database ranks alike, and no index on disk has words to be forgotten. A search takes 0.1
-s a megabyte, 2.5 s for 100,000 turns of a chat.
+Texts are ranked by BM25 (rare words count more), by SQLite's FTS5 (k1 1.2, b 0.75, Porter's stems), in a table that is
+made in memory for each search. So the rank does not depend on the store's database, and no index on disk keeps words of
+deleted content. A search takes 0.1 s a megabyte, 2.5 s for 100,000 turns of a chat.
 
 For facts, which may be a million, `FactIndex` keeps its table, with the conversation, type and time of each fact; in
 large stores the table is also stored as records, for other processes. Deleting a conversation deletes these records;
@@ -33,22 +33,23 @@ from planner.programming.coding_tools import defines
 from planner.reading.lines import Line, Part, join_lines
 
 SEARCH_SECONDS = 1.0
-"""Longest time for searching a pattern, because some patterns would never end."""
+"""Longest time in seconds for a search with a pattern, because some patterns would never end."""
 MAX_SEARCH_CHARACTERS = 1_000
-"""Largest length of a search text; a longer pattern takes longer to compile than to search."""
+"""Largest length of a search text. To compile a longer pattern would take more time than the search."""
 WORTH_SHOWING = 0.5
-"""Share of the best line's score from which other lines of the same turn are shown, in a search by words."""
+"""Share of the best line's score that another line of the same turn must exceed to be shown, in a search by words."""
 _PROSE: tuple[Part, ...] = ("user", "assistant", "call")
 """Parts of a turn that people and the model wrote; their matches are shown before those in the output of tools."""
 
 _RANKED = "SELECT rowid, -rank FROM texts WHERE texts MATCH ? ORDER BY rank, rowid DESC"
-"""Query that returns the texts with the searched words, the best first, with their scores."""
+"""Query that returns the row numbers and scores of the texts with searched words, the best first."""
 
 _UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]+")
-"""Words in scripts that put no spaces between them: ``大阪城は``; not ``Osaka``. They are read by pairs of characters,
-as in Lucene's `CJKBigramFilter`; of a searched text the last character also counts alone."""
+"""Run of words in a script without spaces: ``大阪城は``; not ``Osaka``. Its pairs of characters (``大阪``, ``阪城``,
+``城は``) count as its words, as in Lucene's `CJKBigramFilter`; in a text to be searched, also its last character."""
 _WORD = regex.compile(rf"(?V1){_UNSPACED.pattern}|[\w--[_{_UNSPACED.pattern[1:-2]}]]+")
-"""Word, or run of words without spaces: ``drain``, ``大阪城は``; not ``drain_queue``, ``a.py``, which are two words."""
+"""Word, or run of words in a script without spaces: ``drain``, ``大阪城は``; ``drain_queue`` and ``a.py`` are two words
+each."""
 _ASKED = regex.compile(r'"([^"]*\w[^"]*)"|(\S+)')
 """Term of a search: a phrase in quotes, or text between spaces, as in ``"red hen" fox``."""
 
@@ -57,8 +58,8 @@ class Hits(NamedTuple):
     """Lines of one turn that match a search."""
 
     lines: tuple[int, ...]
-    """Numbers of the matching lines, ascending. Of matches by words, only lines with over half of the best score are
-    listed."""
+    """Numbers of the matching lines, ascending. In a search by words, only lines with over half of the best line's
+    score are listed."""
     best: tuple[int, ...]
     """Numbers of the matching lines, best first; of several lines with the same text only the first."""
     by_words: bool
@@ -73,12 +74,13 @@ def matching_turns(
     by_words: bool = True,
     elsewhere: Iterable[Sequence[Line]] = (),
 ) -> tuple[dict[str, Hits], int]:
-    """Return the lines by which at most `limit` of the `turns` match `search`, best turn first, and the number of all
-    turns that match.
+    """Return the matching lines of at most `limit` (None: all) of the `turns`, by the turn's id and best turn first;
+    return also the number of all turns that match.
 
-    `turns` are lines by the turn's id, oldest first. Turns that match literally or as a pattern come newest first, but
-    those that match only in results come last. If there are none, turns that match by words are ordered by BM25. Words
-    are not tried without `by_words`, or if the text matches in the lines `elsewhere`.
+    `turns`: the lines of each turn by its id, oldest turn first. Turns that contain the text `search`, or else match it
+    as a pattern, come newest first, but those that match only in tool results come last. If there are none, the turns
+    with words of `search` are returned, ordered by BM25. This is not done without `by_words`, or if the text or pattern
+    matches `elsewhere`, in lines that the caller left out of `turns`.
 
     Raises:
         StoreError: `search` is too long, or takes too long as a pattern.
@@ -88,77 +90,84 @@ def matching_turns(
     if not search.strip():
         return {}, 0
     deadline = time.monotonic() + SEARCH_SECONDS
-    for pattern in (regex.escape(search), search):
-        match = _compiled(pattern)
-        if match and (hits := _by_pattern(turns, match, deadline)):
+    for source in (regex.escape(search), search):  # the literal text first, then as a pattern
+        pattern = _compiled(source)
+        if pattern and (hits := _by_pattern(turns, pattern, deadline)):
             return dict(list(hits.items())[:limit]), len(hits)
-        by_words = by_words and not (match and any(_matched_lines(lines, match, deadline) for lines in elsewhere))
+        if by_words and pattern and any(_matched_lines(lines, pattern, deadline) for lines in elsewhere):
+            by_words = False
     return _by_words(turns, search, limit) if by_words else ({}, 0)
 
 
-def _by_pattern(turns: Mapping[str, Sequence[Line]], match: regex.Pattern[str], deadline: float) -> dict[str, Hits]:
-    """Return the turns with a match of a pattern, newest first, but those that match only in tool results last."""
-    matching = {turn_id: hits for turn_id, lines in turns.items() if (hits := _matched_lines(lines, match, deadline))}
+def _by_pattern(turns: Mapping[str, Sequence[Line]], pattern: regex.Pattern[str], deadline: float) -> dict[str, Hits]:
+    """Return the matching lines of each turn that matches `pattern`, by the turn's id. The newest turn comes first, but
+    those that match only in tool results come last. Raise a StoreError if it takes until `deadline`."""
+    matching = {turn_id: hits for turn_id, lines in turns.items() if (hits := _matched_lines(lines, pattern, deadline))}
     only_results = {turn_id for turn_id, lines in matching.items() if all(line.part not in _PROSE for line in lines)}
-    newest = list(reversed(matching))
-    newest.sort(key=only_results.__contains__)
+    turn_ids = list(reversed(matching))  # newest first
+    turn_ids.sort(key=only_results.__contains__)
 
     def order(line: Line) -> tuple[bool, bool, int]:
-        """Return a sort key: words and calls before results, and among these definitions first."""
+        """Return a sort key for the best line first: words and calls before results, and in each group lines that
+        define something, such as ``def drain():``, before others."""
         return line.part not in _PROSE, not defines(line.text), line.number
 
-    return {turn_id: _hits(sorted(matching[turn_id], key=order), by_words=False) for turn_id in newest}
+    return {turn_id: _hits(sorted(matching[turn_id], key=order), by_words=False) for turn_id in turn_ids}
 
 
 def _hits(best: Sequence[Line], *, by_words: bool) -> Hits:
-    """Return the `best` matching lines of a turn (best first) as the turn's hits."""
-    first: dict[str, int] = {}
+    """Return `Hits` for the matching lines `best` of a turn, which are sorted, best first. `by_words`: True if they
+    only contain some of the searched words."""
+    first_numbers: dict[str, int] = {}  # of several lines with the same text, only the first is among the best
     for line in best:
-        first.setdefault(line.text.strip(), line.number)
-    return Hits(tuple(sorted(line.number for line in best)), tuple(first.values()), by_words)
+        first_numbers.setdefault(line.text.strip(), line.number)
+    return Hits(tuple(sorted(line.number for line in best)), tuple(first_numbers.values()), by_words)
 
 
-def _matched_lines(lines: Sequence[Line], match: regex.Pattern[str], deadline: float) -> list[Line]:
-    """Return the lines that a match of the pattern covers at least partly; a match may cover several lines. Raise a
-    StoreError if that takes until `deadline`."""
+def _matched_lines(lines: Sequence[Line], pattern: regex.Pattern[str], deadline: float) -> list[Line]:
+    """Return those of `lines` in which a match of `pattern` lies, whole or in part; a match may extend over several
+    lines. Raise a StoreError if it takes until `deadline`."""
     starts: list[int] = []  # offset of each line in the joined text
     end = 0
     for line in lines:
-        line_feeds = 1 if starts and not line.continues else 0
+        line_feeds = 1 if starts and not line.continues else 0  # pieces of one long line are joined without line feed
         starts.append(end + line_feeds)
         end = starts[-1] + len(line.text)
     reached: set[int] = set()
     try:
-        for hit in match.finditer(join_lines(lines), timeout=max(0.001, deadline - time.monotonic())):
-            if hit.end() > hit.start():
-                first, last = (bisect_right(starts, offset) - 1 for offset in (hit.start(), hit.end() - 1))
+        for match in pattern.finditer(join_lines(lines), timeout=max(0.001, deadline - time.monotonic())):
+            if match.end() > match.start():  # not empty
+                first, last = (bisect_right(starts, offset) - 1 for offset in (match.start(), match.end() - 1))
                 reached.update(range(first, last + 1))
     except TimeoutError:
-        raise StoreError(f"search {match.pattern[:80]!r}: the pattern takes too long; use a simpler one") from None
+        raise StoreError(f"search {pattern.pattern[:80]!r}: the pattern takes too long; use a simpler one") from None
     return [lines[index] for index in sorted(reached)]
 
 
-def _compiled(pattern: str) -> regex.Pattern[str] | None:
+def _compiled(source: str) -> regex.Pattern[str] | None:
+    """Return the regular expression `source`, compiled to ignore letter case; None if it is not valid."""
     try:
-        return regex.compile(pattern, regex.IGNORECASE | regex.MULTILINE)
+        return regex.compile(source, regex.IGNORECASE | regex.MULTILINE)
     except (regex.error, RecursionError):
         return None
 
 
 def _by_words(turns: Mapping[str, Sequence[Line]], search: str, limit: int | None) -> tuple[dict[str, Hits], int]:
-    """Return at most `limit` turns with words of `search`, best first, each with the lines that share most words with
-    it, and the number of all turns with such words."""
+    """Return at most `limit` (None: all) of the `turns` with words of `search`, best first, each with the lines that
+    share most words with it. Return also the number of all turns with such words."""
     ids = list(turns)
     ranks = ranked([join_lines(lines) for lines in turns.values()], search)
-    shown = [ids[at] for at, _ in ranks[:limit]]
-    lines = [(turn_id, line) for turn_id in shown for line in turns[turn_id]]
-    least: dict[str, float] = {}
-    best: dict[str, list[Line]] = {turn_id: [] for turn_id in shown}
-    for at, score in _ranked_by_shared_words([line.text for _, line in lines], search) if shown else ():
+    chosen = [ids[at] for at, _ in ranks[:limit]]
+    lines = [(turn_id, line) for turn_id in chosen for line in turns[turn_id]]
+    least_scores: dict[str, float] = {}
+    best: dict[str, list[Line]] = {turn_id: [] for turn_id in chosen}
+    for at, score in _ranked_by_shared_words([line.text for _, line in lines], search) if chosen else ():
         turn_id, line = lines[at]
-        if score > least.setdefault(turn_id, WORTH_SHOWING * score):
+        # the first line of a turn has its best score
+        if score > least_scores.setdefault(turn_id, WORTH_SHOWING * score):
             best[turn_id].append(line)
-    hits = {turn_id: _hits(lines_found or turns[turn_id][:1], by_words=True) for turn_id, lines_found in best.items()}
+    # a phrase may extend over lines, so that no line contains it: then the turn's first line is shown
+    hits = {turn_id: _hits(found or turns[turn_id][:1], by_words=True) for turn_id, found in best.items()}
     return hits, len(ranks)
 
 
@@ -173,8 +182,8 @@ def ranked(texts: Iterable[str], search: str) -> list[tuple[int, float]]:
 
 
 def _ranked_by_shared_words(texts: Sequence[str], search: str) -> list[tuple[int, float]]:
-    """Return the texts of `ranked` in another order: by number and rarity (as in Lucene) of the shared words. Among
-    equals the order is that of BM25."""
+    """Return index and score of each text with a word of `search`, as `ranked` does, but with a score that is the sum
+    of the shared words' rarities (Lucene's formula). Among equals the order is that of BM25."""
     with closing(_index(texts)) as index:
         scores = {at: 0.0 for at, _ in index.execute(_RANKED, (asked_terms(search),))}
         for term in dict.fromkeys(_terms(search)):
@@ -185,7 +194,7 @@ def _ranked_by_shared_words(texts: Sequence[str], search: str) -> list[tuple[int
 
 
 def _index(texts: Iterable[str]) -> sqlite3.Connection:
-    """Return a database in memory for a search by words in `texts`; the number of a row is the index of its text."""
+    """Return a database in memory with the full-text table ``texts``; the number of a row is the index of its text."""
     index = sqlite3.connect(":memory:", isolation_level=None)
     word_table(index)
     index.execute("BEGIN")
@@ -208,8 +217,8 @@ def asked_terms(search: str) -> str:
 
 
 def spaced(text: str) -> str:
-    """Return `text` prepared for a word search: pairs of characters in scripts without spaces are separated. Lone
-    surrogates are replaced."""
+    """Return `text` prepared for `word_table`: in scripts without spaces, pairs of characters become words (``大阪城``
+    → ``大阪 阪城 城``). Lone surrogates, which SQLite refuses, are replaced."""
     if text.isascii():
         return text
     plain = text.encode("utf-8", "replace").decode()
@@ -217,13 +226,14 @@ def spaced(text: str) -> str:
 
 
 def _terms(search: str) -> Iterator[str]:
-    """Yield each phrase and word of `search` in quotes, as SQLite's FTS5 needs them; of ``a.py`` also ``a`` and
-    ``py``."""
+    """Yield each phrase and word of `search` in quotes, as SQLite's FTS5 needs them: ``"red hen"`` and ``"fox"`` for
+    ``"red hen" fox``. For a text like ``a.py``, yield the phrase ``"a py"`` and both words."""
     for phrase, unquoted in _ASKED.findall(search.lower().encode("utf-8", "replace").decode()):
         words = _words(phrase or unquoted)
         if len(words) > 1:
             yield f'"{" ".join(words)}"'
         for word in words if unquoted or len(words) == 1 else ():
+            # a single character of a script without spaces shall match each pair that begins with it
             yield f'"{word}"{"*" if _UNSPACED.fullmatch(word) else ""}'
 
 
@@ -243,28 +253,35 @@ READ_AT_ONCE, AT_ONCE = 10_000, 200
 
 
 class FactIndex:
-    """Search table of the facts in one store, kept in this process; each use first adds the new facts."""
+    """Search table of the facts in one store, in this process's memory; each search first adds the new facts.
+
+    The table may also be stored, in records with keys ``index/…``. Then a new fact (``fact/…``) has a mark
+    (``recent/…``) until the table is stored again; without a stored table, new facts are found among all facts.
+    """
 
     most_recent = MOST_RECENT
     first = 2_000
     """Number of best facts that a search ranks at first; all are ranked only for a caller that wants more."""
     common = 20_000
-    """Number of facts with the same word from which the word counts as common. A common word only ranks the finds if
-    other words of the search find enough. In sixty searches of a million facts the best 20 are the same without this
-    rule, and the longest search takes three times as long."""
+    """Number of facts from which a word that they contain counts as common. If the other words of a search find enough
+    facts, facts with only common words are left out. In sixty searches of a million facts the best 20 are the same
+    without this rule, and the longest search takes three times as long."""
 
     def __init__(self, backend: Backend) -> None:
         """Prepare an empty table; the first use reads the facts."""
         self._backend, self._lock = backend, RLock()
-        self._parts: list[str] | None = None
+        self._parts: list[str] | None = None  # keys of the stored table's records when it was read; None: never
         self._table = sqlite3.connect(":memory:", check_same_thread=False)
 
     def keys(
         self, words: str, *, kind: str | None = None, since: float = 0.0, histories: Collection[str] | None = None
     ) -> Iterator[list[str]]:
-        """Yield the record keys of facts, in lists of at most `AT_ONCE`, newest first. The facts are of this `kind`,
-        were extracted at the time `since` or later, and belong to these `histories`. With `words`, only facts with one
-        of them are yielded, best match first and newest first among equals."""
+        """Yield the record keys of facts, in lists of at most `AT_ONCE`, newest first.
+
+        The facts are of this `kind` (None: any), were extracted at the time `since` or later, and belong to these
+        `histories` (their keys; None: any). With `words`, only facts with one of them are yielded, best match first and
+        newest first among equals.
+        """
         self.refresh()
         yielded = set[int]()
         for limit in (self.first, -1):  # first the best few, then all: -1 is no limit in SQL
@@ -274,8 +291,9 @@ class FactIndex:
             for start in range(0, len(ids), AT_ONCE):
                 some_ids = ids[start : start + AT_ONCE]
                 sql = "SELECT facts.id, name FROM facts JOIN places ON places.id = place WHERE facts.id IN "
-                with self._lock:  # a fact may have been deleted since
+                with self._lock:
                     places = dict(self._table.execute(f"{sql}({','.join(map(str, some_ids))})"))
+                # a fact that was deleted meanwhile has no place
                 yield [f"fact/{places[fact_id]}/{fact_id:012}" for fact_id in some_ids if fact_id in places]
             if len(ids) < limit:
                 return
@@ -283,29 +301,33 @@ class FactIndex:
     def _ids(
         self, words: str, kind: str | None, since: float, histories: Collection[str] | None, most: int
     ) -> list[int]:
-        """Return the ids of at most `most` facts (-1: all), with the filters and in the order of `keys`."""
+        """Return the ids (order numbers) of at most `most` facts (-1: all), chosen and sorted as in `keys`."""
         condition = "kind = coalesce(?, kind) AND time >= ?"
         values: tuple[object, ...] = (kind, since)
         if histories is not None:
-            all_places = self._table.execute("SELECT id, name FROM places")
+            all_places = self._table.execute("SELECT id, name FROM places")  # GROUP/PREFIX, the digest of a history
             places = (str(row_id) for row_id, name in all_places if history_key(name.partition("/")[2]) in histories)
             condition += f" AND place IN ({','.join(places)})"
         source, order, terms = f"FROM facts WHERE {condition}", "id DESC", asked_terms(words)
-        if words.strip() and not terms:
+        if words.strip() and not terms:  # the text consists of punctuation
             return []
-        if terms:  # ranks only matches that are wanted; ``ORDER BY rank`` would rank and sort all of them
+        if terms:  # so only facts that meet the condition are ranked; ``ORDER BY rank`` would rank and sort all matches
             source = f"FROM texts CROSS JOIN facts ON id = texts.rowid WHERE {condition} AND texts MATCH ?"
             order, values = "bm25(texts), id DESC", (*values, terms)
-            if most > 0 and kind is None and since <= 0.0 and histories is None and (rare := self._rare_terms(terms)):
-                source += " AND +texts.rowid IN (SELECT rowid FROM texts WHERE texts MATCH ?)"  # +: match by match
+            is_unfiltered = kind is None and since <= 0.0 and histories is None
+            if most > 0 and is_unfiltered and (rare := self._rare_terms(terms)):
+                # the plus sign makes SQLite test each match for this condition, rather than look up each row
+                source += " AND +texts.rowid IN (SELECT rowid FROM texts WHERE texts MATCH ?)"
                 values = (*values, rare)
         sql = f"SELECT id {source} ORDER BY {order} LIMIT ?"
         return [row_id for (row_id,) in self._table.execute(sql, (*values, most))]
 
     def _rare_terms(self, terms: str) -> str:
-        """Return a query for only the rare words of `terms`, if these find enough facts; else an empty text."""
+        """Return the query `terms` without its common words; empty if no word is common, or if the others find fewer
+        than `first` facts."""
 
         def count(query: str) -> int:
+            """Return the number of facts that `query` finds."""
             return int(self._table.execute("SELECT count(*) FROM texts WHERE texts MATCH ?", (query,)).fetchone()[0])
 
         all_terms = terms.split(" OR ")
@@ -314,17 +336,17 @@ class FactIndex:
         return rare_query if 0 < len(rare) < len(all_terms) and count(rare_query) >= self.first else ""
 
     def refresh(self) -> None:
-        """Add the store's new facts to the table and remove deleted ones; store the table if many facts are new, so
-        that later searches need not add them."""
+        """Bring the table up to date with the store's facts; store it if many facts are new, so that later searches
+        need not add them again."""
         with self._lock:
             with self._backend.transaction():
                 parts = self._backend.keys(INDEXED)
-                if parts != self._parts:
+                if parts != self._parts:  # stored again by another process, or removed as facts were deleted
                     self._load_table(parts)
-                kind = RECENT if self._is_stored else "fact/"
+                kind = RECENT if self._is_stored else "fact/"  # a stored table lacks only the facts with a mark
                 keys = {order_of(key): key.replace(kind, "fact/", 1) for key in self._backend.keys(kind)}
-                if not (self._is_stored or self._added <= keys.keys()):  # another process deleted facts
-                    self._load_table([])
+                if not self._is_stored and not self._added <= keys.keys():  # another process deleted facts
+                    self._load_table([])  # begin again with an empty table
                 new = [key for order, key in keys.items() if order not in self._added]
                 for start in range(0, len(new), READ_AT_ONCE):
                     self._add(new[start : start + READ_AT_ONCE])
@@ -336,13 +358,14 @@ class FactIndex:
         self._table.close()
 
     def _load_table(self, parts: Sequence[str]) -> None:
-        """Replace the table by the stored one, in the records `parts`, or by an empty one if that is damaged."""
+        """Replace the table by the stored one, from the records with the keys `parts`; by an empty one if there are no
+        such records or they are damaged."""
         bodies = self._backend.get(parts)
         whole = b"".join(bodies[part] for part in parts if part in bodies)
         self._table.close()
         self._table = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
-        self._is_stored = {part.split("/")[2] for part in parts} == {_digest(whole)}
-        self._parts, self._added = list(parts), set[int]()
+        self._is_stored = {part.split("/")[2] for part in parts} == {_digest(whole)}  # index/ORDER/DIGEST/OFFSET
+        self._parts, self._added = list(parts), set[int]()  # order numbers of facts added after the table was read
         if self._is_stored:
             self._table.deserialize(whole)
             return
@@ -367,12 +390,13 @@ class FactIndex:
         self._table.execute("COMMIT")
 
     def _store_table(self, parts: Sequence[str]) -> None:
-        """Store the table in place of the records `parts`, which have an older one. Nothing is stored if a fact was
-        deleted, or another process stored its own table, meanwhile."""
+        """Store the table in place of the older one in the records with the keys `parts`. Store nothing if meanwhile a
+        fact was deleted, or another process stored its own table."""
         whole = self._table.serialize()
         with self._backend.transaction(write=True):
-            existing = set() if self._is_stored else set(map(order_of, self._backend.keys("fact/")))
-            if self._backend.keys(INDEXED) != list(parts) or not (self._is_stored or self._added <= existing):
+            if self._backend.keys(INDEXED) != list(parts):  # a deletion of facts removes these records, too
+                return
+            if not self._is_stored and not self._added <= set(map(order_of, self._backend.keys("fact/"))):
                 return
             no_longer_new = [key for key in self._backend.keys(RECENT) if order_of(key) in self._added]
             self._backend.remove([*parts, *no_longer_new])
@@ -384,4 +408,5 @@ class FactIndex:
 
 
 def _digest(whole: bytes) -> str:
+    """Return the digest in the keys of the stored table's records, from the bytes of the `whole` table."""
     return blake2b(whole, digest_size=16).hexdigest()

@@ -34,7 +34,7 @@ from planner.reading.secrets import NO_SECRETS, Secrets, redact
 _PLAN_ID = re.compile(rf"p([0-9a-f]{{{KEY_DIGITS},64}})")
 """Id of a plan: ``p`` and at least 32 hex digits; not the key of a history."""
 _FARTHEST_SECOND = 62_135_596_800
-"""Largest distance of a time from 1970, in seconds, for which a date exists."""
+"""Number of seconds from the year 1 to 1970; an event's time must be nearer to 1970, or it may not exist as a date."""
 _SUGGESTED = 3
 """Number of other turns that an error suggests if a search finds nothing in the named turn."""
 
@@ -47,12 +47,12 @@ class StoreSize:
     messages: int
     """Number of different messages; one that several histories share counts once."""
     file_bytes: int
-    """Size of its files on disk, including free pages."""
+    """Size of the store's files on disk, including free pages."""
 
 
 class Origin(NamedTuple):
-    """Working folder of a conversation (empty if unknown), and the time it was saved, in seconds since the epoch (or
-    0)."""
+    """Working folder of a conversation (empty if unknown), and the time when it was last saved, in seconds since the
+    epoch (0 if unknown)."""
 
     folder: str
     time: float
@@ -69,8 +69,8 @@ class Store:
     def __init__(
         self, backend: Backend, *, redact_originals: bool = False, clock: Callable[[], float] = time.time
     ) -> None:
-        """Use the database `backend` until `close`. With `redact_originals`, secrets are removed from all that is
-        stored. `clock` returns the time in seconds since the epoch."""
+        """Use the database `backend`, and close it in `close`. With `redact_originals`, secrets are removed from all
+        that is stored, also from messages. `clock` returns the time in seconds since the epoch."""
         self.backend, self.clock = backend, clock
         self._redacts = redact_originals
         self._open = True
@@ -78,19 +78,19 @@ class Store:
     def save_history(self, history: History) -> str:
         """Store every message of `history` exactly, and return the key of the history. Only new messages are written.
 
-        The key is `history_key` of its digest, which ignores cache marks and whether a text is a string or a block. If
-        another form of the same history has this digest, the key is made of the exact form: a key always restores the
-        same content.
+        The key is made of the history's digest, which ignores cache marks and whether a text is a string or a block. If
+        a history with this digest but other such details is stored already, the key is made of a digest of the exact
+        form. So a key always restores the same content.
         """
         return self.save_longer(history, SavedChain()).key
 
     def save_longer(self, history: History, known: SavedChain) -> SavedChain:
-        """Store `history` as `save_history` does, and return a value for the next call, which makes that call cheap.
-        `known`: value that an earlier call returned. If `history` begins with its messages, these are not read
+        """Store `history` as `save_history` does. Return a value that makes the next call cheap, if it is passed to it.
+        `known`: value from an earlier call, or an empty one. If `history` begins with its messages, these are not read
         again."""
         known = known if known.messages and known.begins(history) else SavedChain()
-        count = len(known.messages)
-        new_messages = enumerate(history.messages[count:], count)
+        known_count = len(known.messages)
+        new_messages = enumerate(history.messages[known_count:], known_count)
         contents = [self.stored_form(message, f"messages[{index}]") for index, message in new_messages]
         chain = [known.last, *records.chain_of(history, contents, known.last)]
         last_node, size = chain[-1], sum(map(len, contents)) + known.size_bytes
@@ -100,25 +100,26 @@ class Store:
             saved = records.saved_history(self.backend, last_node.prefix, tip)
         if saved is None or self._is_due(saved):
             with self.backend.transaction(write=True):
-                nodes = chain if count else chain[1:]
+                nodes = chain if known_count else chain[1:]  # without the node before the first message
                 # nodes before a stored one are always stored, so a binary search finds the first missing one
                 first = bisect_left(nodes, True, key=lambda node: not self.backend.get([node.key]))
                 missing = nodes[first:]
-                is_forgotten = count > 0 and missing[:1] == [known.last]
+                is_forgotten = known_count > 0 and missing[:1] == [known.last]  # deleted since the earlier call
                 if not is_forgotten:
+                    bodies = dict[str, bytes]()
                     for node in missing:
                         _check_unchanged(history, node.position - 1)
-                    bodies = {f"message/{node.message}": pack(contents[node.position - 1 - count]) for node in missing}
+                        bodies[f"message/{node.message}"] = pack(contents[node.position - 1 - known_count])
                     self.backend.add({**bodies, **{node.key: b"" for node in missing}})
                     length, turns, used = last_node.position, last_node.turn, self.clock()
                     stored = StoredHistory("", "", last_node.prefix, tip, [*groups], length, turns, used, size)
                     saved = records.keep_history(self.backend, stored)
-            if saved is None or is_forgotten:  # `known` is no longer stored: store that part again, too
-                return self.save_longer(history, SavedChain())
+            if saved is None or is_forgotten:
+                return self.save_longer(history, SavedChain())  # store all messages again
         return SavedChain(saved.key, history.messages, last_node, tuple(groups), size)
 
     def _is_due(self, history: StoredHistory) -> bool:
-        """Return True if the last note of the history's use is older than an hour, so that a new note is due."""
+        """Return True if the last use of the history was noted over an hour ago, so that a new use is to be noted."""
         return self.clock() - history.used >= records.NOTED_SECONDS
 
     def note_use(self, history_key: str) -> None:
@@ -131,7 +132,7 @@ class Store:
                 records.keep_history(self.backend, replace(history, used=self.clock()))
 
     def stored_form(self, value: object, place: str) -> bytes:
-        """Return `value` as JSON, without secrets if this store removes them; `place` names it in errors."""
+        """Return `value` as JSON in bytes, without secrets if this store removes them; `place` names it in errors."""
         exact = encode(value, place)
         return encode(redact(json.loads(exact)), place) if self._redacts else exact
 
@@ -149,8 +150,8 @@ class Store:
     def load_turn(self, reference: str, within: Sequence[str] | None = None) -> tuple[str, list[Message]]:
         """Return the full name (``h1a2b3c4d:t12``) and the exact messages of a turn.
 
-        `reference` is ``h1a2b3c4d:t12``, or ``t12`` in a store with one conversation. `within` are the keys of the
-        histories that the reader may see, as in `restore`.
+        `reference` is ``h1a2b3c4d:t12``, or ``t12`` in a store with one conversation. `within`: keys of the histories
+        that the caller may see, with those that these extend; None means all.
 
         Raises:
             ReferenceNotFound: there is no such history or turn; the text lists existing ones.
@@ -165,7 +166,7 @@ class Store:
                 there = f"its turns are t1 to t{chain[-1].turn}" if chain else "it is empty"
                 raise ReferenceNotFound(f"no turn t{turn} in history {key}; {there}")
             messages = records.read_messages(self.backend, nodes, key)
-        with suppress(StoreError):  # a store that cannot be written can be restored from
+        with suppress(StoreError):  # if the store cannot be written, the turn can still be read
             self.note_use(f"h{history.name}")
         return f"{key}:t{turn}", messages
 
@@ -193,6 +194,7 @@ class Store:
             raise StoreDamaged(f"plan {plan_id} is of another version of this program: {error}") from None
 
     def _plan_key(self, plan_id: str) -> str:
+        """Return the record key of the plan with the id `plan_id`; raise `ReferenceNotFound` if there is none."""
         match = _PLAN_ID.fullmatch(plan_id.strip())
         keys = self.backend.keys(f"plan/{match[1]}") if match else []
         if not match or not keys:
@@ -208,23 +210,24 @@ class Store:
         return tuple(_plan_id(plan.digest) for plan in plans if plan.prefix in prefixes)
 
     def save_facts(self, facts: Sequence[ExtractedFact], history_key: str, secrets: Secrets = NO_SECRETS) -> None:
-        """Store those of the `facts` that were not extracted from a saved history or a beginning of it before, each
-        once. Likely secrets, and the known `secrets`, are removed first."""
+        """Store the `facts` that were extracted from the saved history with this key. Leave out those that are stored
+        for it, or for a beginning of it, already. Texts that look like secrets, and the known `secrets`, are removed
+        first."""
         plain = redact([fact.model_dump(mode="json") for fact in facts], secrets)
         contents = {_without_time(fact): encode(fact, "fact") for fact in plain}
         with self.backend.transaction(write=True):
             history = find_history(self.backend, history_key)
             known = set[str]()
-            with suppress(StoreDamaged):  # a damaged fact must not keep a conversation from being compacted
+            with suppress(StoreDamaged):  # one damaged fact shall not prevent the compaction of the conversation
                 known.update(_without_time(json.loads(content)) for content in self._fact_contents(history_key))
             place = f"fact/{history.groups[-1]}/{history.prefix}/"
             unknown = [NewRecord(place, content) for fact, content in contents.items() if fact not in known]
             new = records.add_new(self.backend, unknown)
             self.backend.add(records.marks_of_new_facts(new))
-            is_due = len(self.backend.keys(records.RECENT)) > records.MOST_RECENT
-        if is_due:
-            with suppress(StoreError):  # then the next search stores the index
-                FactIndex(self.backend).refresh()
+            are_many = len(self.backend.keys(records.RECENT)) > records.MOST_RECENT
+        if are_many:
+            with suppress(StoreError):  # if it fails now, the next search does it
+                FactIndex(self.backend).refresh()  # stores the search table again, with all new facts
 
     def facts(self, history_key: str) -> tuple[ExtractedFact, ...]:
         """Return the facts (decisions, errors, …) extracted from a history or from a beginning of it, oldest first."""
@@ -233,7 +236,7 @@ class Store:
         return tuple(ExtractedFact.model_validate_json(content) for content in dict.fromkeys(contents))
 
     def _fact_contents(self, history_key: str) -> Collection[bytes]:
-        """Return the stored facts of a history or of a beginning of it, oldest first."""
+        """Return the stored facts of a history and of its beginnings as JSON, oldest first."""
         history, prefixes = self._with_prefixes(history_key)
         keys = [key for group in history.groups for key in self.backend.keys(f"fact/{group}/")]
         chosen = sorted((key for key in keys if records.prefix_of(key) in prefixes), key=records.order_of)
@@ -242,9 +245,9 @@ class Store:
     def find_facts(
         self, words: str = "", *, kind: str | None = None, since: float = 0.0, histories: Collection[str] | None = None
     ) -> Iterator[tuple[str, ExtractedFact]]:
-        """Yield the facts of this `kind` that were extracted at the time `since` or later, newest first, each after the
-        key of its history. `histories`: keys of the histories to search; None means all. With `words`, only facts that
-        contain one of them are yielded, the best match first."""
+        """Yield key of the history, and fact, for each fact of this `kind` (None: any) that was extracted at the time
+        `since` or later, newest first. `histories`: keys of the histories to search; None means all. With `words`, only
+        facts that contain one of them are yielded, the best match first."""
         for record_keys in self._fact_index.keys(words, kind=kind, since=since, histories=histories):
             with self.backend.transaction():
                 contents = read(self.backend, record_keys)
@@ -257,21 +260,21 @@ class Store:
         return FactIndex(self.backend)
 
     def _with_prefixes(self, history_key: str) -> tuple[StoredHistory, set[str]]:
-        """Return the saved history with this key, and the digests of all its beginnings, including the whole."""
+        """Return the saved history with this key, and the digests of all its beginnings and of the whole."""
         history = find_history(self.backend, history_key)
         return history, {history.prefix, *(node.prefix for node in read_chain(self.backend, history))}
 
     def record_event(self, event: Mapping[str, Any]) -> None:
-        """Store `event`, without secrets in fields other than `EVENT_NAMES`. It must have a ``time`` (seconds since the
-        epoch) and may have a ``session``."""
+        """Store `event`; secrets are removed from all its fields except `EVENT_NAMES`. It must have a ``time`` (seconds
+        since the epoch), and may have a ``session``, the id of the session to which it belongs."""
         names = {name: event[name] for name in EVENT_NAMES if name in event}
         place, content = event_place(event), encode({**redact(dict(event)), **names}, "event")
         with self.backend.transaction(write=True):
             self.backend.add({f"{place}{records.next_order(self.backend)}": pack(content)})
 
     def events(self, session: str | None = None, *, since: float = 0.0) -> tuple[dict[str, Any], ...]:
-        """Return the events, of one session or of all, from the time `since` on, in the order in which they were
-        stored."""
+        """Return the events of the session with this id (None: of all), from the time `since` on, in the order in which
+        they were stored."""
         with self.backend.transaction():
             keys = self.backend.keys("event/" if session is None else f"event/{to_json(session)}/")
             contents = read(self.backend, sorted(keys, key=records.order_of))
@@ -284,8 +287,9 @@ class Store:
         self.change_state(name, lambda _: value)
 
     def change_state(self, name: str, change: Callable[[Any], Any]) -> Any:
-        """Replace the state `name` by what `change` makes of it, and return the new one, while other writers wait.
-        `change` receives the present state, or None if there is none; if it returns None, the state is removed."""
+        """Replace the state `name` (a JSON value) by the value that `change` returns for it, and return the new value.
+        `change` receives the present value, or None if there is none; if it returns None, the state is removed. Other
+        writers wait until this is done."""
         key = f"state/{to_json(name)}"
         with self.backend.transaction(write=True):
             value = change(next(map(json.loads, read(self.backend, [key]).values()), None))
@@ -301,20 +305,21 @@ class Store:
 
     def get_states(self, names: Sequence[str]) -> dict[str, Any]:
         """Return the states (JSON values) that are stored under these `names`, by name."""
-        keys = {f"state/{to_json(name)}": name for name in names}
+        names_by_key = {f"state/{to_json(name)}": name for name in names}
         with self.backend.transaction():
-            contents = read(self.backend, list(keys))
-        return {keys[key]: json.loads(content) for key, content in contents.items()}
+            contents = read(self.backend, list(names_by_key))
+        return {names_by_key[key]: json.loads(content) for key, content in contents.items()}
 
     def states(self, prefix: str) -> dict[str, Any]:
         """Return all states (named JSON values) with names that begin with `prefix`, by name."""
         with self.backend.transaction():
-            contents = read(self.backend, self.backend.keys(f"state/{to_json(prefix)[:-1]}"))  # without the last quote
+            # a key contains the name in quotes; the last quote is not part of the prefix
+            contents = read(self.backend, self.backend.keys(f"state/{to_json(prefix)[:-1]}"))
         return {json.loads(key.partition("/")[2]): json.loads(content) for key, content in contents.items()}
 
     def note_origin(self, history_key: str, folder: str, time: float) -> None:
-        """Record the working `folder` of a conversation, and the `time` it was saved in seconds since the epoch. An
-        empty `folder` leaves the recorded one."""
+        """Record the working `folder` of a conversation, and the `time` when it was saved, in seconds since the epoch.
+        If `folder` is empty, the folder that is recorded already stays."""
         known = folder or self.origin(history_key).folder
         self.set_state(f"origin:{history_key}", {"history": history_key, "folder": known, "time": time})
 
@@ -330,10 +335,10 @@ class Store:
 
     def forget(self, history_key: str) -> list[Finding]:
         """Delete a history and all histories that extend it or that it extends; or a plan, by an id like ``p1a2b3c4d``.
-        Their plans, facts, states and events are deleted, too. A part shared with another conversation stays. The
-        findings name places where deleted content may remain."""
+        Their plans, facts, states and events are deleted, too. Messages shared with another conversation stay. Return
+        remarks on places where deleted content may remain."""
         with self.backend.transaction(write=True):
-            if damages := self.backend.damages():  # a row that an index has lost would stay
+            if damages := self.backend.damages():  # a record that a damaged index does not list would stay
                 raise StoreDamaged(
                     f"{self.backend.place}: the file is damaged ({damages[-1]}), and what is deleted from it "
                     "may stay in it: restore it from a backup first, or delete the file"
@@ -360,12 +365,11 @@ class Store:
     ) -> Restored:
         """Return the original content of a turn: ``h1a2b3c4d:t12``, or ``t12`` in a store with one conversation.
 
-        `lines` are the first and the last line to return. With `search`, only matching ones of them are returned,
-        matched as in `Store.search`, but by words only if the text occurs in no turn of the history. `max_characters`
-        is the largest length of the text, which is cut after a line and has at least one; `Restored.next_line` is the
-        line to continue with. `within` are the keys of the histories that the reader may see, with those they extend.
-        Other histories do not exist for the reader, and a bare ``t12`` is a turn of the first of `within` that is
-        stored.
+        `lines`: numbers of the first and the last line to return. `search`: return only those of these lines that
+        match, as in `Store.search`, with some lines around them; but search by words only if the text occurs in no turn
+        of the history. `max_characters`: largest length of the text. It is cut after a line, but has at least one line;
+        `Restored.next_line` is the line to continue with. `within`: keys of the histories that the caller may see, with
+        those that these extend (None: all). With it, ``t12`` means a turn of the first of these that is stored.
 
         Raises:
             ReferenceNotFound: there is no such history, turn or lines, or nothing in them matches; the text lists
@@ -382,9 +386,9 @@ class Store:
                 raise
             key = name.rpartition(":")[0]
             elsewhere = self.search(search, key, limit=_SUGGESTED)
-            if elsewhere.by_words:
+            if elsewhere.by_words:  # no turn of the history contains the text
                 with suppress(ReferenceNotFound):
-                    return part()
+                    return part(by_words=True)
             raise with_other_turns(error, key, elsewhere) from None
 
     def search(
@@ -396,15 +400,16 @@ class Store:
         tool: str | None = None,
         limit: int | None = None,
     ) -> SearchResult:
-        """Return the turns of a history that match `text`, ignoring letter case: literally, or else as a pattern, or
-        else by its words.
+        """Return the turns of a history that match `text`, ignoring letter case: those that contain it; if there are
+        none, those that match it as a pattern; if there are none, those that contain some of its words.
 
-        Literal and pattern matches are ordered by time, the newest first, with turns whose results alone match at the
-        end; matches by words are ordered by BM25 of the whole turn, in every store. A phrase in quotes is one word. If
-        the text occurs in the history, but not in the wanted `part` or `tool`, words are not tried.
+        Literal and pattern matches are ordered by time, the newest first, but turns that match only in tool results
+        come last. Matches by words are ordered by BM25 of the whole turn. A phrase in quotes counts as one word. If the
+        text occurs in the history, but not in the wanted `part` or `tool`, there is no search by words.
 
         `part` limits the search to words of the ``user`` or the ``assistant``, to calls (``call``) or to results
-        (``result``). `tool` limits it to calls of this tool and their results. `limit` is the most turns to return.
+        (``result``). `tool` limits it to calls of this tool and their results. `limit`: largest number of turns to
+        return; None means all.
 
         Raises:
             ReferenceNotFound: there is no such history.
@@ -413,7 +418,7 @@ class Store:
         return find_matches(self.load_history(history_key), text, part=part, tool=tool, limit=limit)
 
     def flush(self) -> list[Finding]:
-        """Erase deleted content from all files and logs; return a finding for each place that may still have some."""
+        """Erase deleted content from all files and logs; return a remark on each place that may still have some."""
         return [Finding(code="left", problem=problem) for problem in self.backend.flush()]
 
     def verify(self) -> list[Finding]:
@@ -421,7 +426,7 @@ class Store:
         return records.audit(self.backend)
 
     def size(self) -> StoreSize:
-        """Return the size of the store."""
+        """Return the numbers of histories and messages in the store, and its size on disk."""
         with self.backend.transaction():
             histories, messages = (len(self.backend.keys(f"{kind}/")) for kind in ("history", "message"))
             return StoreSize(histories, messages, self.backend.file_bytes())
@@ -444,19 +449,22 @@ class Store:
 def _check_unchanged(history: History, index: int) -> None:
     """Raise an error if the message at `index` was changed since `history` was read and its digest computed."""
     message, place = history.messages[index], f"messages[{index}]"
-    short = with_places(message, [])  # a long text comes back from JSON as it is
+    short = with_places(message, [])  # without long texts, which JSON never changes, to save time
+    # JSON changes, for example, a tuple to a list, and keys that are no text
     is_plain = message_digest(json.loads(encode(short, place))) == message_digest(short)
     if not is_plain or message_digest(message) != history.digests[index]:
         raise StoreError(f"{place}: changed since the history was read, or not plain JSON; read the history again")
 
 
 def _without_time(fact: Mapping[str, Any]) -> str:
-    """Return `fact` as text without the time of its extraction, by which a repeated extraction is recognized."""
+    """Return `fact` as a text without the time of its extraction. If the same fact is extracted again, this text is the
+    same."""
     return to_json({**fact, "timestamp": 0})
 
 
 def event_place(event: Mapping[str, Any]) -> str:
-    """Return the beginning of the record key of `event`; raise a `StoreError` if its time is not valid."""
+    """Return the record key of `event` without the order number at its end: ``event/"SESSION"/``. Raise a `StoreError`
+    if the event's time is not valid."""
     time = event.get("time")
     if not isinstance(time, int | float) or not abs(time) < _FARTHEST_SECOND:
         raise StoreError(f"event: 'time' has to be seconds since the epoch, found {type(time).__name__}")
@@ -464,4 +472,5 @@ def event_place(event: Mapping[str, Any]) -> str:
 
 
 def _plan_id(digest: str) -> str:
+    """Return the id of the plan with this digest: ``p1a2b3c4d…``."""
     return f"p{digest[:KEY_DIGITS]}"
