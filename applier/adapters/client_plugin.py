@@ -50,7 +50,7 @@ _VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})")
 HOOK_SECONDS = 120
 """Longest time that Codex waits for the plugin's program after a compaction."""
 _POLICY_PLUGINS = ("cc-plugin-sec-default@builtin", "sec-default@builtin")
-"""Plugins of Claude Code whose options, set by an administrator, may forbid other plugins."""
+"""Plugins of Claude Code that an administrator may set to forbid other plugins, in ``pluginConfigs``."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class PluginClient:
     """Commands of the client that undo `registers`."""
 
     def folder(self, environment: Mapping[str, str]) -> Path:
-        """Return the folder for the plugin's files."""
+        """Return the folder for the plugin's files: ``~/.claude/skills/compactor``."""
         return self.home(environment) / self.holder / PLUGIN_NAME
 
 
@@ -256,7 +256,7 @@ def program_of(present: Mapping[str, bytes]) -> tuple[list[str], dict[str, str]]
 
 
 def version_problem(client: PluginClient, printed: str) -> Problem | None:
-    """Return a problem if a client, whose ``--version`` printed `printed`, is too old for the plugin; else None."""
+    """Return a problem if `client` is too old for the plugin, or None. `printed`: output of its ``--version``."""
     match, first = _VERSION.search(printed), ".".join(map(str, client.first_version))
     if match is None:
         what = f"`{client.command} --version` prints {printed[:60]!r}, no version"
@@ -295,7 +295,7 @@ def codex_problems(listing: Mapping[str, Any], folder: str) -> Iterator[Problem]
 
 
 def refusals(checked: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield a problem for each error that ``claude plugin validate --json``, whose output is `checked`, reports."""
+    """Yield a problem for each error in `checked`, the output of ``claude plugin validate --json``."""
     errors = (_list(_object(part).get("errors")) for part in (checked.get("manifest"), *_list(checked.get("contents"))))
     for error in chain.from_iterable(errors):
         message = error.get("message") if isinstance(error, dict) else error

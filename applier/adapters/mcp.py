@@ -41,7 +41,7 @@ class _Server(MCPServer):
     """MCP server that explains a failed call to the model in one line."""
 
     visible_by_thread: Visible | None = None
-    """Conversations of which a call sees only those of its thread; None if all calls see the same."""
+    """Conversations, if each call sees only those of its own thread; None if all calls see the same."""
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None

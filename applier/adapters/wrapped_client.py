@@ -73,7 +73,7 @@ class _Codex(WrappedClient):
 
     def _address(self) -> tuple[str, str]:
         """Return the name of the setting for the address of the person's provider, such as ``openai_base_url``, and
-        the address. The name is empty for a provider that is built into Codex (``ollama``), whose address cannot be
+        the address. The name is empty for a provider that is built into Codex (``ollama``), as its address cannot be
         set; the address is empty if it is OpenAI's own."""
         settings = self._settings("config.toml")
         if profile := _profile(self.command):

@@ -64,6 +64,7 @@ _FIRST_HISTORY = (
 )
 """Short conversation that is planned once at the start, so that all code is loaded."""
 _BACKLOG = 512
+"""Largest number of connections that wait to be accepted."""
 _DAY_SECONDS, _HOUR_SECONDS, _MEGABYTE = 86_400, 3_600, 1_000_000
 _logger = logging.getLogger("applier.proxy")
 
@@ -131,7 +132,7 @@ class ProxyServer(AppServer):
         planner: PlannerChoice = settings.planner
         if names_provider(settings.planner_model):
             planner_access = None
-        elif planner_access is None and planner != "rules":
+        elif planner_access is None and planner != "rules":  # chat completions, whose providers are not asked
             planner, self.rules_for_want_of_upstream = "rules", True
         elif isinstance(planner_access, ResponsesPlanner) and planner != "rules":
             planner_access.model, planner = settings.planner_model, planner_access
@@ -154,8 +155,8 @@ class ProxyServer(AppServer):
         return False
 
     def _marks(self, session_ids: list[str]) -> Mapping[str, list[str]]:
-        """Return, for each session, the digests of its newest answer that any proxy saw, so that a proxy notices when
-        another one continued it. Empty if the store is not shared, or fails."""
+        """Return by session id the digests of the newest answer that any proxy saw in it, so that a proxy notices when
+        another one continued a session. Empty if the store is not shared, or fails."""
         with suppress(StoreError):
             return self._store.use(lambda store: marks_of(store, session_ids)) if self._is_shared else {}
         return {}

@@ -33,6 +33,8 @@ _OTHERS_MODE = 0o077
 
 
 class _Table(CheckedSettings):
+    """Table of a team's file. Unknown keys and values of another type are refused."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
@@ -171,10 +173,10 @@ def read_team(path: Path) -> TeamSettings:
 
 def _check(team: TeamSettings, path: Path) -> None:
     """Raise SettingsError if settings of `team` contradict each other, or if others can read a password in the file."""
-    upstreams = team.upstreams
-    for name in ("anthropic", "openai", "chatgpt"):
+    upstreams, names = team.upstreams, ("anthropic", "openai", "chatgpt")
+    for name in names:  # `Upstreams` checks the address; each alone, so that an error names its key
         with in_file(Path(f"upstreams.{name}")):
-            Upstreams(**{**dict.fromkeys(("anthropic", "openai", "chatgpt"), ""), name: getattr(upstreams, name)})
+            Upstreams(**{**dict.fromkeys(names, ""), name: getattr(upstreams, name)})
     if not (upstreams.anthropic or upstreams.openai or upstreams.chatgpt):
         raise SettingsError("upstreams: no address: set at least one, such as anthropic")
     if not team.tokens and team.host not in LOOPBACK_HOSTS:

@@ -45,9 +45,9 @@ PlannerAccess = Account | ResponsesPlanner
 
 
 _AnswerDigests = tuple[str, str]
-"""Digest of all messages up to an answer, and digest of the answers up to this one, without other messages: that stays
-the same if a client edits old results. The latter is empty as long as no answer contains a tool call, since only a call
-has a unique id. Thinking is left out of both, as clients may remove it."""
+"""Two digests of an answer of the model: of all messages up to it (`whole`), and of the answers alone up to it
+(`alone`), which stays the same if a client edits old results. `alone` is empty as long as no answer contains a tool
+call, since only a call has a unique id. Thinking is left out of both, as clients may remove it."""
 
 
 @dataclass(eq=False)
@@ -59,9 +59,10 @@ class Conversation:
     digest: str
     """Digest that distinguishes the conversation from others of the same client."""
     person: str = field(default_factory=PERSON.get)
-    """Name of the person whose conversation it is, if people have tokens; else empty."""
+    """Name of the person who owns the conversation, if people have tokens; else empty."""
     answer_keys: Sequence[tuple[str, str]] = ()
-    """Keys by which the next request is recognised: `Conversations.scope`, and digests of the newest answer."""
+    """Keys by which the next request is recognised: the client's `Conversations.scope` with each digest of the newest
+    answer."""
     used_at: float = 0.0
     """Time of the conversation's last request, by the clock of `Conversations`."""
     open_tokens: int = 0
@@ -146,6 +147,7 @@ class Conversations:
             return None
         (scope, prefix), model = self._scope_and_prefix(body, headers), str(body.get("model") or "")
         digests = filter(None, [*(whole for whole, _ in answers), digest])
+        # possible session ids by digest, as the id of a session contains the digest of one of its answers
         ids = {whole: f"{prefix}{short_digest(scope + whole)}" for whole in digests}
         marks = self._marks(list(ids.values()))
         received = {one for answer in answers for one in answer if one}
@@ -165,11 +167,12 @@ class Conversations:
             self._close(conversation_to_close)
         return conversation
 
-    def _note_use(self, conversation: Conversation, scope: str, newest: list[str]) -> None:
-        """Record time, size and `newest` answer (its digests) of a request, by which the next request is recognised."""
-        conversation.session.mark(newest)
+    def _note_use(self, conversation: Conversation, scope: str, newest_digests: list[str]) -> None:
+        """Record the time of a request and the tokens that its session holds, and the digests of the newest answer in
+        it, by which the next request of the same client (its `scope`) is recognised."""
+        conversation.session.mark(newest_digests)
         conversation.used_at = self._clock()
-        conversation.answer_keys = [(scope, digest) for digest in newest]
+        conversation.answer_keys = [(scope, digest) for digest in newest_digests]
         state, before = conversation.session.state, conversation.open_tokens
         conversation.open_tokens = max(_LEAST_TOKENS, state.tokens + state.reclaimed_tokens)
         self._open_tokens += conversation.open_tokens - before
@@ -211,6 +214,7 @@ class Conversations:
             self._by_id.clear()
 
     def _close(self, conversation: Conversation) -> None:
+        """Count the conversation's last costs (by `closing`), then close its session."""
         self.closing(conversation)
         conversation.session.close()
 
@@ -230,7 +234,7 @@ class Conversations:
         name, own, owner = headers.get(NAME_HEADER, ""), self._own_client, _owner(headers)
         if own.secret and hmac.compare_digest(name.encode(), own.secret.encode()):
             return own.name, f"{own.name}."
-        if name == own.name or not _NAME.fullmatch(name):
+        if name == own.name or not _NAME.fullmatch(name):  # only the secret gives the own client's name
             name = ""
         user = field_of(body.get("metadata"), "user_id")
         return f"{owner}/{name}/{user or body.get('user') or ''}", f"{name}.{owner}." if name else "proxy-"
@@ -239,8 +243,8 @@ class Conversations:
         """Return the id of the open conversation with the newest of `answers` as its last answer; None if there is
         none. Digests of all messages are compared before digests of answers alone. Ids in `elsewhere`, of conversations
         that another proxy continued, are ignored."""
-        known = ((key, one) for key, one in self._by_id.items() if key not in elsewhere)
-        ids = {answer_key: key for key, conversation in known for answer_key in conversation.answer_keys}
+        here = ((key, conversation) for key, conversation in self._by_id.items() if key not in elsewhere)
+        ids = {answer_key: key for key, conversation in here for answer_key in conversation.answer_keys}
         digests = (*(whole for whole, _ in reversed(answers)), *(alone for _, alone in reversed(answers)))
         return next(filter(None, (ids.get((scope, digest)) for digest in digests)), None)
 
@@ -248,7 +252,8 @@ class Conversations:
         self, ids: Mapping[str, str], answers: list[_AnswerDigests], digest: str, elsewhere: Container[str]
     ) -> str:
         """Return the id of a new conversation, by the digest of its first answer, so that a later process computes the
-        same id. If another conversation begins with the same answer, its newest answer decides."""
+        same id; by its newest answer, if another conversation begins with the same first one. A `digest` from a
+        compaction by the proxy goes before both. `ids`: session ids by digest; `elsewhere`: ids that are taken, too."""
         (first, _), (newest, _) = answers[0], answers[-1]
         is_taken = ids[first] in self._by_id or ids[first] in elsewhere
         return ids[digest or (newest if is_taken else first)]

@@ -59,7 +59,7 @@ class Endpoints:
         self.settings, self.gateway, self._is_stopping = settings, gateway, is_stopping
         timeout = httpx.Timeout(self.settings.upstreams.read_seconds, connect=_CONNECT_SECONDS)
         self.client = httpx.AsyncClient(timeout=timeout, limits=httpx.Limits(max_connections=None))
-        self._checked_at, self._parts = -_REPEAT_SECONDS, dict[str, str]()
+        self._checked_at, self._parts = -_REPEAT_SECONDS, dict[str, str]()  # the last check and its result for `/ready`
         self._check_lock = anyio.Lock()
         self._large, self._decoding = anyio.CapacityLimiter(_MOST_LARGE), anyio.CapacityLimiter(_MOST_LARGE)
 
@@ -124,12 +124,12 @@ class Endpoints:
             raise RefusedError(426, "invalid_request_error", "no WebSockets here: ask by POST")
         destination = destination_of(self.settings.upstreams, request.url.path, request.headers)
         body = _arriving(request)
-        raw = await wires.collect(body) if wire else body
+        raw = await wires.collect(body) if wire else body  # chunks, not bytes, if the body is too large to be read
         encoding = ",".join(request.headers.getlist("content-encoding"))
         if isinstance(raw, bytes) and encoding:
             plain = await anyio.to_thread.run_sync(wires.decode, raw, encoding, limiter=self._decoding)
             wire, raw = (wire, plain) if plain is not None else (None, raw)
-        if wire is None or not isinstance(raw, bytes):
+        if wire is None or not isinstance(raw, bytes):  # it is passed on unread
             self.gateway.metrics.add("requests", kind="passed")
             is_charged = self.gateway.people is not None and "json" in request.headers.get("content-type", "")
             return await self._pass(request, destination, self._charged(raw) if is_charged and raw else raw)
@@ -137,7 +137,7 @@ class Endpoints:
         prepare = partial(self.gateway.prepare, wire, destination, raw, dict(request.headers), request.url.path)
         proxied = await anyio.to_thread.run_sync(prepare, limiter=self._large if len(raw) > wires.LARGE_BYTES else None)
         self.gateway.metrics.add("added_seconds", time.perf_counter() - started)
-        if isinstance(proxied, Response):
+        if isinstance(proxied, Response):  # the proxy's own compaction, which the client asked for
             return proxied
         return await self._pass(request, destination, proxied.raw, proxied)
 
@@ -210,7 +210,7 @@ class _StreamedAnswer(StreamingResponse):
 
     def __init__(self, upstream: httpx.Response, proxied: ProxiedRequest | None, gateway: Gateway) -> None:
         self._upstream, self._proxied, self._gateway = upstream, proxied, gateway
-        self._answer, self._is_read = bytearray(), proxied is not None and upstream.is_success
+        self._answer, self._is_read = bytearray(), proxied is not None and upstream.is_success  # so far; to be reported
         super().__init__(self._chunks(), upstream.status_code)
         # the body of an error is already decoded: it was read to see whether the prompt is too long
         decoded = {b"content-encoding", b"content-length"} if upstream.is_stream_consumed else set()
@@ -231,13 +231,14 @@ class _StreamedAnswer(StreamingResponse):
             await super().stream_response(send)
 
     async def _chunks(self) -> AsyncIterator[bytes]:
-        if self._upstream.is_stream_consumed:
+        """Yield the provider's answer as it arrives, collect it, and report it before its last chunk if possible."""
+        if self._upstream.is_stream_consumed:  # an error, which was read already
             yield self._upstream.content
             return
         async for chunk in self._upstream.aiter_raw():
             if self._is_read and len(self._answer) <= wires.MAX_READ_BYTES:
                 self._answer += chunk
-                if self._upstream.headers.get("content-length") == str(len(self._answer)):
+                if self._upstream.headers.get("content-length") == str(len(self._answer)):  # this chunk is the last
                     await self._report()
             yield chunk
         await self._report()

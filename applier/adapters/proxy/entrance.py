@@ -118,9 +118,9 @@ class People:
     def person(self, token: str) -> str:
         """Return the name of the person with this `token`; empty if no valid token is like it."""
         self._refresh()
-        digest_to_find, name = _digest(token), ""
+        wanted_digest, name = _digest(token), ""
         for person, digest in self._digests.items():  # always compare all, so that the time taken reveals nothing
-            name = person if hmac.compare_digest(digest, digest_to_find) else name
+            name = person if hmac.compare_digest(digest, wanted_digest) else name
         return name
 
     def wait_seconds(self, person: str) -> int:
@@ -139,7 +139,8 @@ class People:
         return {unit: self._spent[key] + self._spent_elsewhere[key] for unit, key in keys.items()}
 
     def spend(self, person: str, tokens: int, dollars: float) -> None:
-        """Add to what `person` spent today, and write the sum to the store unless the store failed just before."""
+        """Add to what `person` spent today through this process, and write the sum to the store, unless the store
+        failed in the last few seconds."""
         day = self._today()
         with self._lock:
             for unit, amount in (("tokens", tokens), ("dollars", dollars)):
@@ -201,9 +202,9 @@ _LOGGED_CHARACTERS = 80
 class Entrance:
     """Middleware in front of the proxy: lets a request in or refuses it, and logs the status of the answer.
 
-    A proxy on loopback accepts only loopback host names, unless people have tokens, and no proxy answers pages of
-    another site. If the settings have a token, every request needs it, except those of `_OPEN_PATHS`. If people have
-    tokens, a request needs one; to post, its person must have quota left.
+    If the settings have a token (the proxy's own), every request needs it. If a team's people have tokens, it needs one
+    of these instead, and to post its person must have quota left. `_OPEN_PATHS` need none. A proxy on loopback accepts
+    only host names of loopback, unless people have tokens. Requests from pages of another origin are refused.
     """
 
     def __init__(self, app: ASGIApp, settings: ProxySettings, metrics: Metrics, people: People | None) -> None:
@@ -215,7 +216,7 @@ class Entrance:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer it with an error, and log it."""
-        if scope["type"] != "http":
+        if scope["type"] != "http":  # start and end of the server
             await self.app(scope, receive, send)
             return
         scope, started = self._with_api_path(scope), time.perf_counter()
@@ -265,7 +266,7 @@ class Entrance:
             raise RefusedError(400, "invalid_request_error", problem, closes=True)
         if not scope["path"].startswith("/"):
             raise RefusedError(400, "invalid_request_error", "ask for a path, such as /v1/messages")
-        raw = [pair for pair in headers.raw if pair[0].lower() != PERSON_HEADER.encode()]
+        raw = [pair for pair in headers.raw if pair[0].lower() != PERSON_HEADER.encode()]  # no client may claim a name
         is_open = scope["path"] in _OPEN_PATHS
         if self.people is not None and not is_open:
             raw = await self._as_person(self.people, scope, headers, raw)
@@ -286,13 +287,13 @@ class Entrance:
             cure = f"send yours in {TOKEN_HEADER}, or in place of the provider's key"
             raise RefusedError(401, "authentication_error", f"{problem}: {cure}")
         PERSON.set(person)
-        if scope["path"] == "/metrics":
+        if scope["path"] == "/metrics":  # the proxy answers it itself
             return raw
         if scope["method"] == "POST" and (seconds := people.wait_seconds(person)):
             problem = f"{person} has spent the quota of this day; the next begins in {seconds} seconds, at 00:00 UTC"
             raise RefusedError(429, "rate_limit_error", problem, seconds)
         key = self._operator_key(scope, headers)
-        if key is None and header != TOKEN_HEADER:
+        if key is None and header != TOKEN_HEADER:  # the token is where the person's own key should be
             problem = f"the proxy has no key for this upstream: send yours, and the token in {TOKEN_HEADER}"
             raise RefusedError(401, "authentication_error", problem)
         removed = {TOKEN_HEADER, *(CREDENTIALS if key else ())}
@@ -322,7 +323,7 @@ def _token_of(headers: Mapping[str, str]) -> tuple[str, str]:
     client that cannot set the proxy's header may send the token in place of the provider's key."""
     if token := headers.get(TOKEN_HEADER, ""):
         return TOKEN_HEADER, token
-    credentials = ((name, headers.get(name, "").rpartition(" ")[2]) for name in CREDENTIALS)
+    credentials = ((name, headers.get(name, "").rpartition(" ")[2]) for name in CREDENTIALS)  # without ``Bearer``
     return next((pair for pair in credentials if pair[1].startswith(TOKEN_START)), ("", ""))
 
 

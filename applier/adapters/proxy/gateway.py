@@ -157,9 +157,9 @@ class Gateway:
         return replace(proxied, body=body, raw=write(body))
 
     def _with_view(self, proxied: ProxiedRequest) -> tuple[dict[str, Any], ProxiedRequest]:
-        """Return a request of the Responses API with two forms of its body, for the session and in `proxied` for the
-        provider. In both the compacted messages replace the proxy's earlier compaction, because the provider cannot
-        read it; the session's form also contains its record."""
+        """Replace the proxy's earlier compaction in a request of the Responses API by the compacted messages, as the
+        provider cannot read it. Return the body for the session, which keeps the record of that compaction, and the
+        request with the body for the provider. Without such a compaction both bodies are the request's own."""
         body, scope = proxied.body, short_digest(self.conversations.scope(proxied.body, proxied.headers))
         session_body = with_view(
             body, lambda digest: self._store.use(lambda store: store.get_state(_record_name(scope, digest)))
@@ -179,7 +179,8 @@ class Gateway:
         messages = wire.messages(body)
         if not messages:
             return None
-        digest, planner_access = str(record_in(body).get("by", "")) if wire is RESPONSES else "", proxied.planner_access
+        planner_access = proxied.planner_access
+        digest = str(record_in(body).get("by", "")) if wire is RESPONSES else ""  # of the conversation in the record
         conversation = self.conversations.find(messages, body, proxied.headers, planner_access, digest)
         if conversation is None:
             return None
@@ -188,7 +189,7 @@ class Gateway:
         planner = access if isinstance(access, ResponsesPlanner) else None
         with self._counted(conversation):
             conversation.session.set_request(**wire.request(body), client=planner_access if wire is MESSAGES else None)
-            if planner is not None:
+            if planner is not None:  # it asks for plans in requests like this one
                 url = proxied.destination.url(proxied.path.removesuffix("/compact"))
                 planner.use_request(url, proxied.headers, wire.with_messages(body, messages))
             if ask:
@@ -205,8 +206,9 @@ class Gateway:
     def _reply(
         self, ask: CompactionAsk, proxied: ProxiedRequest, conversation: Conversation, body: dict[str, Any]
     ) -> Response | None:
-        """Compact the conversation for a client that asks for it in the way `ask`, and return the answer. Return None
-        if nothing can be compacted, or if the provider compacted earlier, as only it can read its own compaction."""
+        """Compact the conversation for a client that asks for it, and return the answer. `ask`: how it asks, by an item
+        (``trigger``), a text (``words``) or an endpoint (``window``). Return None if nothing can be compacted, or if
+        the provider compacted earlier, as only it can read its own compaction. `body`: the form for the session."""
         session, messages = conversation.session, proxied.messages
         compaction = None if RESPONSES.read(body).has_foreign else session.compact(messages, at_limit=True)
         if compaction is None or (compaction.messages == messages and not compaction.is_repeated):
@@ -254,9 +256,9 @@ class Gateway:
                 with self._errors_logged("the session did not learn from the answer"):
                     if conversation is not None:
                         conversation.session.observe(part)
-            # estimate: a stream has about one event for each token
-            estimate = answer.count(b"data:") if is_stream else len(answer) // _BYTES_PER_TOKEN
-            self._count(proxied, parts, estimate)
+            # a stream has about one event for each token
+            estimated_tokens = answer.count(b"data:") if is_stream else len(answer) // _BYTES_PER_TOKEN
+            self._count(proxied, parts, estimated_tokens)
             if conversation is not None:
                 self.metrics.add("removed_reasoning", removed)
                 if removed:
@@ -272,6 +274,7 @@ class Gateway:
         billed = {name: sum(billed_tokens(usage, name) for usage in usages) for name in _TOKEN_FIELDS.values()}
         for kind, name in _TOKEN_FIELDS.items():
             self.metrics.add("prompt_tokens", billed[name], kind=kind)
+        # later events repeat the output tokens of earlier ones
         output = max((billed_tokens(usage, "output_tokens") for usage in usages), default=0)
         usage = Usage(**billed, output_tokens=output)
         if usage == Usage():
@@ -296,7 +299,7 @@ class Gateway:
             new = conversation.session.state.planned[conversation.counted_plans :]
             conversation.counted_plans += len(new)
             self._planned += new
-        token = PERSON.set(conversation.person)
+        token = PERSON.set(conversation.person)  # the metrics and `_spend` read the person from there
         for call in new:
             cost = dollars(call.planner, call.usage) or 0.0
             self.metrics.add("plans", planner=call.planner)
@@ -313,7 +316,7 @@ class Gateway:
         """Log every error in the block, with its `effect`, and suppress it, as it must not fail the request."""
         try:
             yield
-        except RefusedError:
+        except RefusedError:  # the proxy's intended answer
             raise
         except Exception as error:  # noqa: BLE001
             self.metrics.add("requests", 1 if effect == _AS_IT_CAME else 0, kind="failed")
@@ -334,5 +337,6 @@ class Gateway:
 
 
 def _record_name(scope: str, words_digest: str) -> str:
-    """Return the store's name for the record of a compaction that was answered by a text; `scope` separates clients."""
+    """Return the store's name for the record of a compaction that was answered by a text. `words_digest`: digest of the
+    text. `scope`: digest that separates clients, so that none reads another's record."""
     return f"answer:{scope}:{words_digest}"

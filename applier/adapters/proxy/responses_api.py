@@ -69,12 +69,12 @@ def with_view(body: Data, record_of: Callable[[str], Data | None]) -> Data:
     in an item of the type `VIEW`. Earlier items that these messages cover are left out. If `body` contains no
     compaction by the proxy, or its record cannot be read, return the same object.
 
-    `record_of` takes the digest of an answer's text, and returns the record of its compaction, or None.
+    `record_of` takes the digest of an answer's text, and returns the record of its compaction from the store, or None.
     """
     items = _items(body)
-    at = next((at for at in reversed(range(len(items))) if _may_be_from_proxy(items[at])), -1)
-    record = _record_of(items[at], record_of) if at >= 0 else None
-    if record is None:
+    at = next((at for at in reversed(range(len(items))) if _may_be_from_proxy(items[at])), None)
+    record = None if at is None else _record_of(items[at], record_of)
+    if at is None or record is None:
         return body
     user_digests = set(record["users"])
     uncovered = [item for item in items[:at] if not (_is_from_proxy(item) or _is_covered(item, user_digests))]
@@ -92,6 +92,7 @@ def _items(body: Mapping[str, Any]) -> list[Any]:
 
 
 def _is_from_proxy(item: Any) -> bool:
+    """Return True for a compaction item that a proxy made, which has content that it can read."""
     is_compaction = isinstance(item, dict) and item.get("type") == _ITEM
     return is_compaction and str(item.get("encrypted_content")).startswith(_CONTENT_START)
 
@@ -103,10 +104,12 @@ def _may_be_from_proxy(item: Any) -> bool:
 
 
 def _record_of(item: Data, record_of: Callable[[str], Data | None]) -> Data | None:
-    """Return the record in the compaction item `item`; for an answer by a text, the record under its digest."""
+    """Return the record of a compaction from the proxy's item; from a message that repeats the proxy's text, return
+    what `record_of` returns for the digest of this text. None if there is no record."""
     if _is_from_proxy(item):
         return _unpacked(item["encrypted_content"])
-    return record_of(_digest(readable_text(item["content"]).partition("\n")[2]))
+    _introduction, _, text = readable_text(item["content"]).partition("\n")
+    return record_of(_digest(text))
 
 
 def _is_covered(item: Data, user_digests: set[str]) -> bool:
@@ -118,8 +121,9 @@ def _is_covered(item: Data, user_digests: set[str]) -> bool:
 
 
 def view_record(messages: Sequence[Message], view: Sequence[Message], before: Data, by: str) -> Data:
-    """Return the record of a compaction of `messages` to `view`, by which a proxy recognises it in later requests.
-    `before`: the record of an earlier compaction in the same request, else empty. `by`: digest of the conversation."""
+    """Return the record of a compaction of `messages` to `view` (the compacted messages), by which a proxy recognises
+    it in later requests. `before`: the record of an earlier compaction in the same request, else empty. `by`: digest of
+    the conversation."""
     users = sorted({*_user_digests(messages), *before.get("users", ())})
     return {"messages": list(view), "users": users, "by": by}
 
@@ -148,18 +152,18 @@ def _unpacked(text: str) -> Data | None:
 
 
 def reply(ask: CompactionAsk, body: Data, record: Data, number: str) -> tuple[Response, str]:
-    """Return the answer to the request `body`, which asks for a compaction in the way `ask`: a text if it asked in
-    words, else an item with the compacted messages; with the items that must not change if it asked for a whole window.
-    Also return the digest of the text, under which the record of the compaction is to be stored.
+    """Return the answer to the request `body` for a compaction. If it asked by a text (`ask` is ``words``), the answer
+    is a text; else an item with the compacted messages. For ``window`` (the endpoint) the definitions of tools and
+    settings are in front of this item. Also return the digest of the text, under which `record` is to be stored.
 
-    `record`: what the compaction left, for later requests. `number`: makes the ids in the answer unique.
+    `record`: the compacted messages with digests, for later requests. `number`: makes the ids in the answer unique.
     """
     text = view_text(record["messages"]) if ask == "words" else ""
     if ask == "words":
         part = {"type": "output_text", "text": text, "annotations": []}
         message = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed"}
         item: Data = {**message, "content": [part]}
-    else:  # compressed
+    else:
         packed = base64.b64encode(zlib.compress(to_json(record).encode(), 6)).decode()
         item = {"type": _ITEM, "id": f"cmp_{number}", "encrypted_content": _CONTENT_START + packed}
     fixed = [fixed.item for fixed in read_items(body["input"]).fixed] if ask == "window" else []
@@ -188,7 +192,7 @@ _NO_USAGE = {
 
 
 def _events(answer: Data, item: Data, text: str) -> Iterator[Data]:
-    """Yield the events of a streamed `answer` with the output `item`, whose `text` comes in numbered pieces."""
+    """Yield the events of a streamed `answer` with the output `item`; its `text` comes in numbered pieces."""
     started = {**answer, "status": "in_progress", "output": [], "usage": None}
     yield {"type": "response.created", "sequence_number": 0, "response": started}
     yield {"type": "response.output_item.added", "sequence_number": 1, "output_index": 0, "item": item}
@@ -251,6 +255,7 @@ class ResponsesPlanner:
             raise PlannerUnavailable("planner model: no request of this conversation has come yet")
         model, answers = str(agent_request[2].get("model") or ""), dict[str, RelayedAnswer]()
         is_cached = self._cached_at is not None and is_warm(time.monotonic() - self._cached_at)
+        # tokens of the cached conversation, after which the question may be asked; 0 if it is not cached for this model
         fork_tokens = request.analysis.tokens if is_cached and self.model in ("", model) else 0
         planner = RelayedPlanner(answers, self.model or model, model, fork_tokens)
         while True:  # plan with the answers so far; if questions are left, ask them and plan again
@@ -264,9 +269,9 @@ class ResponsesPlanner:
 
 
 def _question_body(body: Mapping[str, Any], question: RelayedQuestion) -> dict[str, Any]:
-    """Return the body of a request with the planner's `question`, made from the `body` of the agent's: if
-    ``question.via`` is ``fork``, as the next message of the conversation, which the provider has cached; else without
-    the latter."""
+    """Return the body of a request with the planner's `question`, made from the `body` of the agent's request. If
+    ``question.via`` is ``fork``, the question is the next message of the conversation, which the provider has cached;
+    else it is the only message."""
     message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": question.prompt}]}
     asking = {**body, "stream": True, "store": False}
     asking.pop("max_output_tokens", None)  # the agent's limit may be too small for a plan
@@ -298,7 +303,8 @@ def _answer(request: _AgentRequest, question: RelayedQuestion, deadline: float) 
 
 
 def _read(lines: Iterable[str], deadline: float) -> RelayedAnswer:
-    """Return text and token counts of a streamed answer; a failure if it is too long or later than the `deadline`."""
+    """Return text and token counts from the `lines` of a streamed answer; an answer with ``failure`` if it is too long
+    or later than the `deadline` (by the monotonic clock)."""
     pieces, size = list[str](), 0
     for line in lines:
         size += len(line)

@@ -122,6 +122,7 @@ def may_use_team_key(upstreams: Upstreams, method: str, path: str) -> bool:
 def destination_of(upstreams: Upstreams, path: str, headers: Mapping[str, str]) -> Destination:
     """Return the provider's address and the team's key for a request; raise RefusedError if no provider is set."""
     if _LOGIN_HEADER in headers or path.startswith(LOGIN_PATH):
+        # the address ends like the beginning of the path, which is therefore cut off
         cut = next((len(front) for front in (LOGIN_PATH, "/v1") if path.startswith(f"{front}/")), 0)
         destination = Destination(upstreams.chatgpt, cut)
         problem = "no upstream for a ChatGPT login: start with --chatgpt-upstream URL"
@@ -149,7 +150,7 @@ def _is_anthropic(path: str, headers: Mapping[str, str]) -> bool:
     key = headers.get("authorization", "").rpartition(" ")[2]
     if f"{path}/".startswith("/v1/messages/") or key.startswith("sk-ant-"):
         return True
-    if key.startswith("sk-") or any(name.startswith("openai-") for name in headers):
+    if key.startswith("sk-") or any(name.startswith("openai-") for name in headers):  # a key or client of OpenAI
         return False
     return (
         path == "/"
@@ -185,7 +186,7 @@ class RefusedError(Exception):
         content: dict[str, object] = {"type": "error", "error": {"type": self._kind, **fields, **details}}
         if path.startswith(_OPENAI_PATHS) or (path.startswith("/v1/") and not _is_anthropic(path, headers)):
             kind, code = _OPENAI_CODES.get(self._status, (self._kind, None))
-            if self._seconds and path.endswith("/responses"):
+            if self._seconds and path.endswith("/responses"):  # a spent quota, in the form that Codex shows
                 kind, fields = _CODEX_LIMIT, {**fields, "resets_at": round(time.time()) + self._seconds}
             content = {"error": {"type": kind, **fields, "param": None, "code": code}}
         # a retry would get the same answer; the SDKs of both providers obey this header

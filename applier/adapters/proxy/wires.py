@@ -105,9 +105,8 @@ def parse(raw: bytes) -> Body | None:
         return None
     if not isinstance(body, dict):
         return None
-    if any(isinstance(value, list) and len(value) > MAX_MESSAGES for value in body.values()):
-        return None
-    return None if too_much else body
+    too_many = any(isinstance(value, list) and len(value) > MAX_MESSAGES for value in body.values())
+    return None if too_many or too_much else body
 
 
 def _count_text(value: Any, *, in_medium: bool = False) -> int:
@@ -120,6 +119,7 @@ def _count_text(value: Any, *, in_medium: bool = False) -> int:
     if not isinstance(value, dict):
         return 0
     kind = str(value.get("type"))
+    # arguments of a call are text, also if its type has such a word in it
     in_medium = (in_medium or _MEDIUM.search(kind) is not None) and not kind.endswith("tool_use")
     return sum(_count_text(inner, in_medium=in_medium) for inner in value.values())
 
@@ -169,13 +169,14 @@ class _Messages:
         part, usage = event.get(field) if field else None, event.get("usage")
         if not isinstance(part, Mapping):
             return None
-        # the last event repeats the other counts of the first event, which must not be added up
+        # the last event repeats counts of the first event, which must not be added up: only these are new
         new = {name: usage[name] for name in _FINAL_USAGE if usage.get(name)} if isinstance(usage, Mapping) else {}
         return {**part, "usage": new} if new else part
 
 
 class _Chat:
-    """Reader and writer of bodies of OpenAI's chat completions; system messages at the start stay unchanged."""
+    """Reader and writer of bodies of OpenAI's chat completions, with the methods of `_Messages`. System messages at the
+    start stay unchanged."""
 
     def messages(self, body: Body) -> list[Any] | None:
         messages = body.get("messages")
@@ -199,7 +200,8 @@ class _Chat:
 
 
 class _Responses:
-    """Reader and writer of bodies of OpenAI's Responses API; items that define tools or settings keep their places."""
+    """Reader and writer of bodies of OpenAI's Responses API, with the methods of `_Messages`. Items that define tools
+    or settings keep their places."""
 
     _last_read: tuple[Any, ReadItems] = None, ReadItems()
     """Items that were read last, and the result, because one request needs it several times."""
@@ -221,6 +223,8 @@ class _Responses:
         return {**body, "input": to_items(self.read(body), messages)}
 
     def request(self, body: Body) -> dict[str, Any]:
+        """Return the arguments of `Session.set_request`. Items outside the conversation that define tools count as
+        tools; the others count as text of the system prompt."""
         fixed = [fixed.item for fixed in self.read(body).fixed]
         groups = [body.get("tools") or (), *(item.get("tools") or () for item in fixed)]
         tools = [tool for group in groups for tool in group if isinstance(tool, dict)]
@@ -230,6 +234,7 @@ class _Responses:
 
     def observed(self, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Return token counts under Anthropic's names, and the reason to stop; None if `event` contains neither."""
+        # an event of a stream contains the answer; without a stream it is the answer itself
         answer = event.get("response") if str(event.get("type")).startswith("response.") else event
         if field_of(field_of(answer, "error"), "code") == "context_length_exceeded":
             return {"stop_reason": WINDOW_EXCEEDED}
@@ -268,7 +273,9 @@ def read_answer(wire: Wire, answer: bytes, *, is_stream: bool) -> tuple[Sequence
 
 
 def _events(answer: bytes, *, is_stream: bool) -> Iterator[Body]:
-    for line in [line[5:] for line in answer.split(b"\n") if line.startswith(b"data:")] if is_stream else [answer]:
+    """Yield the JSON objects in a stream of server-sent events, or else the `answer`, which is one JSON object."""
+    data = [line[5:] for line in answer.split(b"\n") if line.startswith(b"data:")] if is_stream else [answer]
+    for line in data:
         try:
             event = json.loads(line)
         except (ValueError, RecursionError):
@@ -278,11 +285,10 @@ def _events(answer: bytes, *, is_stream: bool) -> Iterator[Body]:
 
 
 def _removed_reasoning(event: Body) -> int:
-    """Count the reasoning items that, by this report of the provider, were hidden because earlier messages changed."""
+    """Return the number of reasoning items that, by the provider's report in `event`, were hidden from the model
+    because messages before them were changed."""
     holders = (event, *(event.get(name) for name in ("response", "message", "delta")))
     reports = (field_of(holder, "input_transformations") for holder in holders)
     entries = next((report for report in reports if isinstance(report, list)), [])
-    return sum(
-        field_of(entry, "reason") in _CHANGED_PREFIX and any(field_of(entry, key) == word for key, word in _REMOVED)
-        for entry in entries
-    )
+    changed = [entry for entry in entries if field_of(entry, "reason") in _CHANGED_PREFIX]
+    return sum(any(field_of(entry, key) == word for key, word in _REMOVED) for entry in changed)
