@@ -24,7 +24,7 @@ from planner.evidence.turns import Field, read_call_by, registered_fields
 from planner.evidence.words import parts_of, specifics_of, words_of
 from planner.programming import PROGRAMMING
 from planner.reading.lines import Part
-from planner.reading.messages import History, Message, read_history
+from planner.reading.messages import History, Message, blocks, pairs_plainly, read_history
 from planner.reading.secrets import Secrets, secrets_in
 from planner.reading.tokens import TokenCounter
 from planner.settings import ToolUse
@@ -327,9 +327,12 @@ class Analysis:
 def _pairs_up(turn: TurnEvidence, history: History) -> bool:
     """Return True if each call in `turn` has its result there, and each result its call, whatever is around the turn.
     Computed once a turn, this saves later plans of a long session from checking the whole history again."""
-    if any(block["type"] in _OPEN_ENDED for _, block in history.blocks_of(turn.turn)):
+    messages = history.messages_of(turn.turn)
+    if pairs_plainly(messages):
+        return True
+    if any(block["type"] in _OPEN_ENDED for message in messages for block in blocks(message)):
         return False
-    return not any(violation.refused for violation in check_messages(history.messages_of(turn.turn), rules=CALL_RULES))
+    return not any(violation.refused for violation in check_messages(messages, rules=CALL_RULES))
 
 
 def _turn_secrets(_turn: TurnEvidence, messages: Sequence[Message]) -> tuple[str, ...]:

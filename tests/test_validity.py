@@ -1,6 +1,7 @@
 """The rules of the Messages API that a change can break: one list that keeps each, one that breaks it; odd shapes."""
 
 import json
+from itertools import product
 
 import anthropic.types
 import pytest
@@ -8,9 +9,9 @@ from hypothesis import given
 from pydantic import TypeAdapter
 
 from planner.errors import TranscriptError
-from planner.reading.messages import read_history
+from planner.reading.messages import pairs_plainly, read_history
 from planner.reading.tokens import model_family
-from planner.validity import Violation, check_messages
+from planner.validity import CALL_RULES, Violation, check_messages
 from tests.strategies import answered_histories, histories, make_session, text
 
 OLD = "claude-sonnet-4-5"
@@ -293,3 +294,24 @@ def test_documents_are_the_users_and_citations_the_assistants(messages, codes):
     found = check_messages(messages)
     assert [violation.code for violation in found] == codes
     assert all(violation.refused and violation.rule == 25 for violation in found)
+
+
+PIECES = [
+    {"type": "text", "text": "Well."},
+    *({"type": "tool_use", "id": call, "name": "Read", "input": {}} for call in "ab"),
+    *({"type": "tool_result", "tool_use_id": call, "content": "read"} for call in "ab"),
+    {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+    {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
+]
+CONTENTS = [list(pieces) for length in range(1, 3) for pieces in product(PIECES, repeat=length)]
+
+
+@pytest.mark.parametrize("roles", [["assistant"], ["user"], *map(list, product(("assistant", "user"), repeat=2))])
+def test_messages_that_pair_plainly_break_no_rule_of_calls(roles):
+    plain = 0
+    for contents in product(CONTENTS, repeat=len(roles)):
+        messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]
+        if pairs_plainly(messages):
+            plain += 1
+            assert not [one for one in check_messages(messages, rules=CALL_RULES) if one.refused]
+    assert plain

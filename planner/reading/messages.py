@@ -154,6 +154,20 @@ def result_ids(message: Message) -> list[str]:
     return [str(block.get("tool_use_id")) for block in blocks(message) if block["type"].endswith("tool_result")]
 
 
+def pairs_plainly(messages: Sequence[Message]) -> bool:
+    """Return True if the `messages` of a turn obviously pair each call with a result: they have no calls, or they are
+    an answer with calls, and a message of the user that begins with results for just these calls. False if the rules of
+    the API (`planner.validity`) have to decide, as with calls that the provider runs."""
+    kinds = [[block["type"] for block in blocks(message)] for message in messages]
+    if not any("tool_" in kind for kind in chain.from_iterable(kinds)):
+        return True
+    if [message["role"] for message in messages] != ["assistant", "user"]:
+        return False
+    calls, results = (sum("tool_" in kind for kind in of_message) for of_message in kinds)
+    is_plain = kinds[0].count("tool_use") == calls and kinds[1][:results] == ["tool_result"] * results
+    return is_plain and {*call_ids(messages[0])} == {*result_ids(messages[1])}
+
+
 def pictures_in(content: Sequence[object]) -> Iterator[Block]:
     """Yield the image and document blocks in the list `content` of a message, also those inside tool results."""
     for block in content:
