@@ -20,7 +20,7 @@ from applier.session.history_tracker import HistoryTracker, Result
 from applier.session.presets import Step
 from applier.session.pressure import Pause
 from applier.session.state import State
-from applier.session.tiers import ClearResults, Situation, Tier
+from applier.session.tiers import ClearResults, PlanWanted, Situation, Tier
 from applier.store.opening import within
 from planner.errors import StoreError
 from planner.evidence.effects import task_lists
@@ -147,10 +147,13 @@ def attempt(
     span = state.setup.log.telemetry.span("tier", session=state.setup.session_id, tier=name, trigger=trigger)
     with span, nullcontext() if state.planning.asks_a_model else _collector_paused():
         try:
-            situation = situation_of(state, new_from, focus)
+            situation = situation_of(state, new_from)
             edits = tier(situation)
             if edits is None:
                 return Compaction.nothing(state, "", "nothing to do")
+            if isinstance(edits, PlanWanted):
+                wanted = edits.analysis, edits.target_tokens, focus or state.pressure.focus
+                edits = edits.edits_by(state.planning.make(*wanted, rules_only=edits.rules_only))
             drafted = _drafted_change(state, _with_repeated_text(state, edits), name)
             if edits.plan is not None and trigger != "manual":
                 drafted = _safer_change(state, situation, edits.plan, drafted, name)
@@ -164,9 +167,7 @@ def attempt(
                 return replace(change, reason=problem or change.reason)
             if not problem:
                 kind, problem = _apply(state, drafted, trigger, started, forced=forced)
-            if (
-                state.give_up_lost()
-            ):  # the store's file, and so all earlier changes, are gone: change the whole list anew
+            if state.give_up_lost():  # with the store's file all earlier changes are gone: change the whole list anew
                 return attempt(state, tier, trigger, forced=True, new_from=new_from, focus=focus)
             if not problem:
                 return replace(change, applied=True)
@@ -268,9 +269,9 @@ def _name_of(tier: Tier) -> str:
     return str(getattr(tier, "name", None) or getattr(tier, "__name__", type(tier).__name__))
 
 
-def situation_of(state: State, new_from: int | None = None, focus: str = "") -> Situation:
+def situation_of(state: State, new_from: int | None = None) -> Situation:
     """Return the data by which a tier (way to shorten the list) decides; adapt the planner's settings to the request.
-    `new_from`: index of the first message that was not sent yet; None if all were. `focus`: what matters most now."""
+    `new_from`: index of the first message that was not sent yet; None if all were."""
     tracker, pressure = state.ledger.tracker, state.pressure
     agent_settings = {
         "target_model": pressure.call.model,
@@ -285,11 +286,9 @@ def situation_of(state: State, new_from: int | None = None, focus: str = "") -> 
         tokens=state.tokens,
         limit_tokens=pressure.limit_tokens,
         new_from=len(tracker) if new_from is None else new_from,
-        make_plan=state.planning.make,
         settings=state.planning.settings,
         load=state.ledger.view.load,
         limits=pressure.limits,
-        focus=focus or pressure.focus,
         carried_tokens=lambda: tracker.counter.text(_text_to_repeat(state)),
     )
 

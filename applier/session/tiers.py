@@ -1,9 +1,9 @@
 """Tiers: the ways to shorten the list that is sent, each with constants that a preset chooses.
 
 A tier reads a `Situation` and returns `Edits` (the changes it wants), or None if there is nothing to do; it changes
-nothing itself. Some tiers plan: they decide for each turn, and guards check that failed attempts and the user's words
-stay. The others replace single tool results and pasted texts by a short text; for pictures see
-`applier.session.pictures`.
+nothing itself. Some tiers return the plan that they want (`PlanWanted`), or make one by the place of the turns: a plan
+decides for each turn, and guards check that failed attempts and the user's words stay. The others replace single tool
+results and pasted texts by a short text; for pictures see `applier.session.pictures`.
 
 Calls stay, so that each call has its result. In a result, lines of a failure and words of the user stay verbatim. New
 content that the agent looked up is shortened only if the prompt would not fit otherwise. The text says how to restore
@@ -61,12 +61,8 @@ class Situation:
     limit_tokens: int
     new_from: int
     """Index in the history of the first message that was not sent yet."""
-    make_plan: Callable[..., CompactionPlan]
-    """Function that makes a plan for a history, with a goal and a focus (`Planning.make`)."""
     settings: PlanSettings
     """Settings of plans, with the agent's model, its window and its tools."""
-    focus: str = ""
-    """Text for the planner on what matters most in this compaction."""
     load: Load = field(default_factory=Load)
     """Number of pictures and size in bytes of the messages that would be sent now."""
     limits: MediaLimits = field(default_factory=MediaLimits)
@@ -104,9 +100,29 @@ class Situation:
         return result.message >= self.frame.start and result.place not in self.frame.placeholders
 
 
-Tier = Callable[[Situation], Edits | None]
-"""Function that returns the changes by which it would shorten the list in a situation; None if it has nothing to do.
-The log shows its `name` attribute, or else its ``__name__``."""
+@dataclass(frozen=True, slots=True)
+class PlanWanted:
+    """Request of a tier (way to shorten the list) for a plan, and what the tier does with it."""
+
+    analysis: Analysis
+    """History to plan, with everything that was read from it."""
+    target_tokens: int
+    """Size that the planner should reach, in tokens of our counter."""
+    rules_only: bool = False
+    """True if the rules plan and no model is asked."""
+    kept: Collection[str] = frozenset()
+    """Ids of turns that stay whole, whatever a plan decides."""
+    undecided_from: int | None = None
+    """Index of the first message that the plan does not change; None if it decides about all."""
+
+    def edits_by(self, plan: CompactionPlan) -> Edits:
+        """Return the edits that carry out `plan`, which was made for this request."""
+        return _edits_by(_plan_that_keeps(plan, plan.bound_analysis or self.analysis, self.kept), self.undecided_from)
+
+
+Tier = Callable[[Situation], Edits | PlanWanted | None]
+"""Function that returns the changes by which it would shorten the list in a situation, or the plan by which it would do
+so; None if it has nothing to do. The log shows its `name` attribute, or else its ``__name__``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +160,12 @@ class PlanTurns:
         share = max(floor, share)
         return min(share, self.target_tokens) if self.target_tokens else share
 
-    def __call__(self, situation: Situation) -> Edits | None:
+    def __call__(self, situation: Situation) -> PlanWanted:
         """Plan the whole history, with the originals of what an earlier plan removed."""
         analysis = situation.tracker.analysis
         kept = self._turns_to_keep(situation, analysis.history)
-        target = self.target_tokens_for(situation)
-        plan = situation.make_plan(analysis, target, situation.focus, rules_only=self.rules_only)
-        plan = _plan_that_keeps(plan, plan.bound_analysis or analysis, kept)
         undecided_from = len(situation.tracker) - self.keep_last_messages if self.keep_last_messages else None
-        return _edits_by(plan, undecided_from)
+        return PlanWanted(analysis, self.target_tokens_for(situation), self.rules_only, kept, undecided_from)
 
     def target_tokens_for(self, situation: Situation) -> int:
         """Return the size that the planner should reach, in tokens of our counter. That is the goal and the newest,
@@ -194,11 +207,10 @@ class PlanAgain:
     """Plan that was made for the messages before they were edited."""
     name: str = "plan_again"
 
-    def __call__(self, situation: Situation) -> Edits:
+    def __call__(self, situation: Situation) -> PlanWanted:
         """Plan the same messages with the same target."""
         analysis = situation.tracker.analysis_of(self.outdated.history.messages)
-        plan = situation.make_plan(analysis, self.outdated.target_tokens, situation.focus, rules_only=True)
-        return _edits_by(plan)
+        return PlanWanted(analysis, self.outdated.target_tokens, rules_only=True)
 
 
 @dataclass(frozen=True, slots=True)

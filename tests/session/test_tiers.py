@@ -7,7 +7,16 @@ from hypothesis import strategies as st
 from applier.session.edits import Edits, Frame, draft, message_at, without_refused_thinking
 from applier.session.history_tracker import HistoryTracker
 from applier.session.pressure import Gauge
-from applier.session.tiers import ClearResults, DemoteLarge, PlanTurns, RetreatHead, Situation, SnipMiddle, StubRereads
+from applier.session.tiers import (
+    ClearResults,
+    DemoteLarge,
+    PlanTurns,
+    PlanWanted,
+    RetreatHead,
+    Situation,
+    SnipMiddle,
+    StubRereads,
+)
 from planner import TokenCounter
 from planner.api import plan_analysis
 from planner.plan import HistoryStamp
@@ -18,14 +27,19 @@ from tests.strategies import CONSTRAINTS, histories, make_session
 COUNTER = TokenCounter.for_model()
 
 
-def by_rules(analysis, target_tokens, focus, *, rules_only=False):
-    return plan_analysis(analysis, "fix it", target_tokens=target_tokens, focus=focus, planner=RulesPlanner())
+def edits_of(tier, situation):
+    """The edits that `tier` wants; a plan that it wants is made by rules."""
+    edits = tier(situation)
+    if not isinstance(edits, PlanWanted):
+        return edits
+    target = edits.target_tokens
+    return edits.edits_by(plan_analysis(edits.analysis, "fix it", target_tokens=target, planner=RulesPlanner()))
 
 
 def situation_of(messages, *, new_from=0, limit_tokens=10_000, frame=None, **more):
     tracker = HistoryTracker(COUNTER)
     tracker, _ = tracker.extended_by(messages)
-    shown = (tracker, frame or Frame(), Gauge(), tracker.tokens, limit_tokens, new_from, by_rules)
+    shown = (tracker, frame or Frame(), Gauge(), tracker.tokens, limit_tokens, new_from)
     return Situation(*shown, PlanSettings(), **more)
 
 
@@ -127,7 +141,7 @@ def test_a_re_read_is_sent_whole_when_the_first_one_is_gone():
 def test_a_plan_is_made_from_the_history():
     messages = make_session(40)
     situation = situation_of(messages, limit_tokens=4_000)
-    plan = PlanTurns(0.5)(situation).plan
+    plan = edits_of(PlanTurns(0.5), situation).plan
     assert plan.history.messages == len(messages)
     assert plan.estimated_tokens < 2_600
 
@@ -140,14 +154,14 @@ def test_a_plan_is_made_from_the_history():
     ],
 )
 def test_a_plan_keeps_both_ends_as_told(tier, kept):
-    plan = tier(situation_of(make_session(40))).plan
+    plan = edits_of(tier, situation_of(make_session(40))).plan
     assert {turn_id for turn_id, decision in plan.decisions.items() if decision.strategy == "keep"} >= kept
 
 
 def test_a_plan_frees_no_more_than_a_round_may():
     texts = ("\n".join(f"row_{turn}_{n} is {turn * n} in size" for n in range(40)) for turn in range(50))
     situation = situation_of(results(*texts), limit_tokens=40_000)
-    plan = PlanTurns(0.1, max_freed_tokens=3_000)(situation).plan
+    plan = edits_of(PlanTurns(0.1, max_freed_tokens=3_000), situation).plan
     assert situation.tokens - plan.estimated_tokens <= 3_300
 
 
@@ -184,7 +198,7 @@ TIERS = [
 @given(histories(min_turns=3, max_turns=10), st.sampled_from(TIERS))
 def test_edits_name_real_places_and_leave_the_rest_alone(messages, tier):
     situation = situation_of(messages, limit_tokens=2_000)
-    edits = tier(situation)
+    edits = edits_of(tier, situation)
     if edits is None:
         return
     tracker = situation.tracker
