@@ -134,8 +134,8 @@ def _note(record: _Record, call: WriteNote) -> Answer:
 
 
 def _restore(record: _Record, call: RestoreContext) -> Answer:
-    """Return the turn that `call` names: a heading with its id, then the wanted lines, at most one page. If the text
-    that it searches is only in other turns, return an error text and these turns."""
+    """Return the turn with the id in `call`: a heading with this id, then the wanted lines, at most one page. If `call`
+    searches for a text that only other turns contain, return an error text and the lines with it in these turns."""
     lines = (call.first_line or 1, call.last_line or LAST_LINE) if call.first_line or call.last_line else None
     page = record.page_characters if call.search is None else min(record.page_characters, MATCHES_CHARACTERS)
     try:
@@ -156,8 +156,8 @@ def _restore(record: _Record, call: RestoreContext) -> Answer:
 
 
 def _search(record: _Record, call: SearchContext) -> str:
-    """Return lines of the turns that match best, and the ids of others. If nothing matches with the filters `part` and
-    `tool`, return matches without them. Raise ReferenceNotFound if there are none either."""
+    """Return lines of the turns that match `call` best, and the ids of others. If nothing matches with the filters
+    `part` and `tool`, return matches without these filters; raise ReferenceNotFound if there are none either."""
     limit = call.limit + MOST_NAMED
     result = record.search(call.text, part=call.part, tool=call.tool, limit=limit)
     if result.matches:
@@ -176,7 +176,7 @@ def _matches_text(result: SearchResult, most: int, page: int) -> str:
     The first match is always shown, the next ones as long as they fit into `page` characters. A match without new
     lines, such as a file that was read again, is only listed by its id.
     """
-    room = min(page, most * TURN_CHARACTERS)
+    room = min(page, most * TURN_CHARACTERS)  # characters that are left
     shown: list[str] = []
     listed_ids: list[str] = []
     shown_lines: set[str] = set()
@@ -196,6 +196,7 @@ def _matches_text(result: SearchResult, most: int, page: int) -> str:
 
 
 def _compact(session: Session, call: Compact) -> Answer:
+    """Have the session compact before its next request, and return a confirmation to the model."""
     session.request_compaction(call.focus)
     return "Older parts of the conversation will be compacted before your next turn."
 

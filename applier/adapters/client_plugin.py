@@ -84,6 +84,7 @@ class PluginClient:
 
 
 def _home_of_opencode(environment: Mapping[str, str]) -> Path:
+    """Return OpenCode's folder: ``$OPENCODE_CONFIG_DIR``, or ``opencode`` in the user's folder of settings."""
     shared = environment.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(environment.get("OPENCODE_CONFIG_DIR") or os.path.join(shared, "opencode")).expanduser().absolute()
 
@@ -109,6 +110,7 @@ def _codex_documents(argv: Sequence[str], environment: Mapping[str, str]) -> dic
     digest = sha256(repr([*argv, *variables]).encode()).hexdigest()
     # Codex starts hooks with the person's environment but MCP servers without: pass on the variable with the store
     passed: dict[str, object] = {"env": dict(environment)} if environment else {"env_vars": [STORE_VARIABLE]}
+    # the last word of `argv` is the command `mod`, in place of which the server's command comes
     server = {"command": "".join(argv[:1]), "args": [*argv[1:-1], "mcp", "--thread"], **passed}
     run = shlex.join([*(["env", *variables] if variables else []), *argv, "remember"])
     hook = {"matcher": "compact", "hooks": [{"type": "command", "command": run, "timeout": HOOK_SECONDS}]}
@@ -199,6 +201,7 @@ def plugin_files(argv: Sequence[str], environment: Mapping[str, str], client: st
 
 
 def _files_below(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
+    """Yield path and content of each file in and below `folder`, with `path` in front of its relative path."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
             yield from _files_below(entry, f"{path}{entry.name}/")
@@ -211,7 +214,7 @@ def put_plugin(contents: Mapping[str, bytes], folder: Path) -> None:
     then moved into place, so that a failure (OSError) leaves `folder` unchanged."""
     with tempfile.TemporaryDirectory(prefix=PART, dir=folder.parent) as temporary:
         new = Path(temporary, "new")
-        new.mkdir(mode=0o700)  # the program's environment may name a store by its password
+        new.mkdir(mode=0o700)  # a store's address in the program's environment may contain a password
         for path, content in contents.items():
             file = Path(temporary, "entry") if path == ENTRY else new / path
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -224,8 +227,8 @@ def put_plugin(contents: Mapping[str, bytes], folder: Path) -> None:
 
 
 def is_ours(present: Mapping[str, bytes], shipped: Collection[str]) -> bool:
-    """Return True if the files `present` in a folder belong to this project's plugin, in any version, so that they may
-    be replaced. `shipped`: paths of this version; a folder that contains only some of these, or nothing, counts too."""
+    """Return True if a folder with the files `present` (contents by path) has this project's plugin, in any version, so
+    that it may be replaced. `shipped`: paths of this version; a folder with only some of these, or none, counts too."""
     has_our_name = _json(present.get(MANIFEST, b"")).get("name") == PLUGIN_NAME
     return has_our_name or PROGRAM in present or present.keys() <= set(shipped)
 
@@ -268,8 +271,8 @@ def version_problem(client: PluginClient, printed: str) -> Problem | None:
 
 
 def listing_problems(listing: Sequence[Mapping[str, Any]], folder: str) -> Iterator[Problem]:
-    """Yield why Claude Code does not use the plugin in `folder`, by `listing`, the output of ``claude plugin list
-    --json``: it is missing, switched off, faulty, or another plugin has its name."""
+    """Yield the reasons why Claude Code does not use the plugin in `folder`: it is missing, switched off, faulty, or
+    another plugin has its name. `listing`: output of ``claude plugin list --json``."""
     same_name = [entry for entry in listing if str(entry.get("id", "")).partition("@")[0] == PLUGIN_NAME]
     others = [entry for entry in same_name if entry.get("id") != PLUGIN_ID and entry.get("enabled")]
     for entry in others:
@@ -285,7 +288,8 @@ def listing_problems(listing: Sequence[Mapping[str, Any]], folder: str) -> Itera
 
 
 def codex_problems(listing: Mapping[str, Any], folder: str) -> Iterator[Problem]:
-    """Yield why Codex does not use the plugin in `folder`, by `listing`, the output of ``codex plugin list --json``."""
+    """Yield the reason why Codex does not use the plugin in `folder`, if there is one. `listing`: output of ``codex
+    plugin list --json``."""
     listed = (entry for entry in listing.get("installed") or () if isinstance(entry, dict))
     plugin = next((entry for entry in listed if entry.get("pluginId") == CODEX_ID), None)
     if plugin is None:
@@ -311,7 +315,8 @@ def settings_problems(name: str, settings: Mapping[str, Any], *, managed: bool) 
             yield Problem(f"{name}: {key} turns mods off", cure)
     if not managed:
         return
-    policies = [_object(_object(settings.get("pluginConfigs")).get(plugin)) for plugin in _POLICY_PLUGINS]
+    configs = _object(settings.get("pluginConfigs"))
+    policies = [_object(configs.get(plugin)) for plugin in _POLICY_PLUGINS]
     if any(_object(policy.get("options")).get("allowManagedModsOnly") for policy in policies):
         yield Problem(f"{name}: allowManagedModsOnly turns all mods but the machine's off", cure)
     allowed, blocked = settings.get("strictKnownMarketplaces"), settings.get("blockedMarketplaces")

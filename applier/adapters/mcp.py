@@ -90,7 +90,7 @@ def _look_up(visible: Visible, name: str) -> Callable[..., Any]:
         parts = [content] if isinstance(content, str) else map(_part, content)
         return [part for part in parts if part is not None]
 
-    parameters = [
+    parameters = [  # as in ``def search_context(*, text: str, part: … = None)``
         inspect.Parameter(
             argument,
             inspect.Parameter.KEYWORD_ONLY,
@@ -132,6 +132,7 @@ class _Tools:
         raise ReferenceNotFound(f"{session}: no conversation of that name here")
 
     def _brief(self, conversation: VisibleConversation) -> str:
+        """Return the brief (page of memory) in the plan by which `conversation` was compacted last."""
         if not conversation.plan_id:
             raise ReferenceNotFound("nothing was compacted in this conversation yet: all of it is still in the context")
         return self._visible.store.load_plan(conversation.plan_id).brief or "No brief was written."
@@ -158,6 +159,7 @@ class _Tools:
 
 
 def _line(event: dict[str, Any]) -> str:
+    """Return a stored event as a line of the log: ``2026-05-01 12:00:00 compact: … (90,000 → 30,000 tokens)``."""
     at = datetime.fromtimestamp(event["time"], UTC)
     sizes = f"{event.get('tokens_before', 0):,} → {event.get('tokens_after', 0):,} tokens"
     return f"{at:%Y-%m-%d %H:%M:%S} {event.get('kind', '')}: {event.get('message', '')} ({sizes})"

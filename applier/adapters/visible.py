@@ -73,12 +73,12 @@ class Visible:
         sessions = (session,) if isinstance(session, str) else session
         self._open, self._history, self._project = open_store, history, project
         self._is_typed = is_typed
-        self._shown: ContextVar[tuple[str, ...]] = ContextVar("sessions", default=tuple(filter(None, sessions)))
+        self._session_ids: ContextVar[tuple[str, ...]] = ContextVar("sessions", default=tuple(filter(None, sessions)))
 
     @property
     def _sessions(self) -> tuple[str, ...]:
         """Ids of the sessions that the present call may read. Calls of a server run in parallel; each has its own."""
-        return self._shown.get()
+        return self._session_ids.get()
 
     @cached_property
     def store(self) -> Store:
@@ -87,7 +87,7 @@ class Visible:
 
     def show(self, session: str) -> None:
         """Allow only the session with the id `session` (empty: none) in the rest of the present call of a tool."""
-        self._shown.set((session,) if session else ())
+        self._session_ids.set((session,) if session else ())
 
     def close(self) -> None:
         """Close the store, if it was opened."""
@@ -95,7 +95,8 @@ class Visible:
             self.store.close()
 
     def conversations(self) -> list[VisibleConversation]:
-        """Return all conversations that may be read: those of the sessions themselves, then others by last event."""
+        """Return all conversations that may be read: those of the sessions themselves, then those of their subagents by
+        their last event, the newest at the end."""
         if self._history:
             plans = self.store.plans(self._history)
             return [VisibleConversation("", self._history, plans[-1] if plans else "")]
@@ -103,8 +104,8 @@ class Visible:
         return [VisibleConversation(name, frame.key, frame.plan_id) for name, frame in frames.items() if frame.key]
 
     def current(self) -> VisibleConversation:
-        """Return the conversation of a session itself, or else (only subagents are stored) the one whose last event is
-        the newest. Raise ReferenceNotFound if there is none."""
+        """Return the conversation of a session itself; if only subagents are stored, the one with the newest event.
+        Raise ReferenceNotFound if there is none."""
         conversations = self._newest_first()
         return next((one for one in conversations if one.session in self._sessions), conversations[0])
 
@@ -165,7 +166,8 @@ class Visible:
             with suppress(ReferenceNotFound):
                 name, messages = self.store.load_turn(f"{conversation.history_key}:{turn}")
                 messages_by_name[name] = messages
-        if any(messages != next(iter(messages_by_name.values())) for messages in messages_by_name.values()):
+        first = next(iter(messages_by_name.values()), None)
+        if any(messages != first for messages in messages_by_name.values()):
             names = ", ".join(map(self.short, list(messages_by_name)[:_MOST_NAMES]))
             raise ReferenceNotFound(
                 f"several conversations have a {turn}: write it with the key that your <compacted history=…> shows, "
@@ -181,8 +183,8 @@ class Visible:
         return f"{shortest_names(sorted(digits)).get(key.removeprefix('h'), key)}:{turn}"
 
     def search(self, text: str, *, part: Part | None, tool: str | None, limit: int | None) -> SearchResult:
-        """Return at most `limit` turns that match `text`, by conversation in the order of `_newest_first`, with ids of
-        the form ``h1a:t12``. `part` and `tool` narrow the search as in `Store.search`."""
+        """Return at most `limit` turns that match `text`, with ids such as ``h1a:t12``: those of subagents first (by
+        newest event), then those of the session. `part` (sender or kind of text) and `tool` narrow the search."""
         keys = [conversation.history_key for conversation in self._newest_first()]
         names = shortest_names([key.removeprefix("h") for key in keys])
         results = {key: self.store.search(text, key, part=part, tool=tool, limit=limit) for key in keys}
@@ -197,7 +199,7 @@ class Visible:
         """Return the facts (decisions, errors, constraints …) extracted from the conversations that may be read, and
         from all others of the project. `kind`, `since` and `words` choose among them, as in `facts_about`. Without a
         project, raise ReferenceNotFound if there is no conversation."""
-        conversations = self.conversations() if self._project else self._newest_first()[::-1]
+        conversations = self.conversations() if self._project else self._newest_first()[::-1]  # this one may raise
         visible = stored_facts(self.store, [conversation.history_key for conversation in conversations])
         filters: dict[str, Any] = {"kind": kind, "since": since, "words": words}
         others = known_facts(self.store, project=self._project, **filters) if self._project else []
@@ -213,7 +215,7 @@ class Visible:
         names = self._names()
         events = [event for event in self.store.events() if event.get("session") in names] if names else []
         if not events:
-            self._newest_first()
+            self._newest_first()  # it raises the error
         return events
 
     def _names(self) -> list[str]:
@@ -221,7 +223,8 @@ class Visible:
         return list(dict.fromkeys([*self._sessions, *self._sessions_with(_BELOW)])) if self._sessions else []
 
     def _sessions_with(self, end: str) -> list[str]:
-        """Return the session ids in the store that consist of the id of an allowed session and the pattern `end`."""
+        """Return the session ids in the store that are one of `_sessions` (the ids that may be read) with an ending
+        that matches the regular expression `end`, such as `_BELOW`; the one with the newest event last."""
         whole = re.compile(f"(?:{'|'.join(map(re.escape, self._sessions))}){end}")
         names = [name for event in self.store.events() if whole.fullmatch(name := event.get("session", ""))]
         return list(dict.fromkeys(reversed(names)))[::-1]

@@ -52,7 +52,8 @@ __all__ = [
 Call = TypeVar("Call", bound=BaseModel)
 
 PAGE_WINDOW = 16_000
-"""Context window for which the page beside Codex's own summary is planned; the page then has about 4,000 tokens."""
+"""Context window, in tokens, for which the page of memory that Codex adds to its own summary is planned; the page then
+has about 4,000 tokens."""
 USAGE = "/compactor preview [WORDS]: what a compaction now would do, with WORDS for its focus. /compact [WORDS]: do it."
 
 
@@ -194,8 +195,8 @@ def describe() -> dict[str, Any]:
 
 
 def look_up(data: object, open_store: Callable[[], Store], project: str = "", wrapped: str = "") -> dict[str, Answer]:
-    """Answer the agent's call of a tool that searches or restores stored content: of its own conversation, and facts
-    of the folder `project`.
+    """Answer the agent's call (`ToolCall`) of a tool that searches or restores content of its own conversation, or
+    lists facts from all conversations in the folder `project`.
 
     `wrapped`: name of the session if `compactor wrap` runs the client, else empty. The conversation that the proxy
     saved under this name is searched too, because these tools replace the MCP server.
@@ -233,12 +234,13 @@ def compact(
             replacement, why_not = _replacement(compaction.messages, transcript, call)
         else:
             replacement, why_not = {}, compaction.reason
-        if compaction.applied and why_not:
+        if compaction.applied and why_not:  # the client cannot use it
             session.undo()
     outcome = "passed" if why_not else "unchanged" if is_small else "compacted"
     now = clock()
     waited = f"; the agent waited {now - call.started_at:.1f} s" if call.started_at and not why_not else ""
     plan = compaction.plan
+    # a plan by a model without answers in this call was made by an earlier call of `ahead`
     was_ahead = compaction.applied and plan and plan.provenance.asked != "rules" and not call.answers
     planned = ", planned beforehand" if was_ahead else ""
     _record_outcome(store, call, now, outcome, f"{why_not or call.trigger}{planned}{waited}")
@@ -250,6 +252,7 @@ def compact(
         return {**replacement, "receipt": text}
     since = " since the last time" if compaction.is_repeated else ""
     text = f"Nothing to compact{since}: all {compaction.tokens_after:,} tokens stay"
+    # only Pi can keep its transcript as it is; the other clients expect a replacement, here an equal one
     return {"unchanged": text} if is_small and call.as_summary == "front" else {**replacement, "receipt": text}
 
 
@@ -288,7 +291,8 @@ def _is_small(compaction: Compaction, session: Session, settings: SessionSetting
 
 
 def _replacement(view: Sequence[Message], transcript: RowTranscript, call: CompactCall) -> tuple[dict[str, Any], str]:
-    """Return the compacted messages `view` in the client's form, and the rule of the API that they break, if any."""
+    """Return the compacted messages `view` in the form that the client accepts, and an empty text; or, if they would
+    break a rule of the API in this form, the rule."""
     if call.as_summary == "all":
         return {"summary": view_text(view), "kept": None}, ""
     if call.as_summary:
@@ -299,6 +303,7 @@ def _replacement(view: Sequence[Message], transcript: RowTranscript, call: Compa
 
 
 def _record_outcome(store: Store, call: _Call, now: float, outcome: str, why: str) -> None:
+    """Store an event about a call. `outcome`: ``compacted``, ``passed`` …; `why`: the reason, or what began it."""
     event = {"client": call.client, "did": outcome, "why": why, "message": f"{outcome}: {why}"}
     store.record_event({"kind": "mod", "session": conversation_id(call), "time": now, **event})
 
@@ -331,7 +336,7 @@ def receipt_of_own(data: object, store: Store, now: float, command: str = "compa
     call = read_call(OwnCompactionCall, data)
     name = conversation_id(call)
     before = _split_after_view(read_rows(call.messages, call.api).messages, store, name)
-    earlier = originals_behind(store, before, name)
+    earlier = originals_behind(store, before, name)  # None if `before` does not begin with a compacted list
     whole = earlier.messages if earlier else before
     store.save_history(read_history(whole))
     _record_outcome(store, call, now, "passed", call.why)
@@ -373,6 +378,7 @@ def shorten(data: object, store: Store) -> dict[str, str]:
     use = {"type": "tool_use", "id": call.tool_use_id, "name": call.tool, "input": {}}
     result = {"type": "tool_result", "tool_use_id": call.tool_use_id, "content": call.content}
     messages = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    # a preset with a single step, and a session of its own for each result
     arrival = Preset("shorten", arrival=(DemoteLarge(settings.shorten_over_tokens),))
     name = f"{conversation_id(call)}.{int(_digest(call.tool_use_id)[:16], 16)}"
     with Session(store=store, preset=arrival, settings=settings, planner="rules", session_id=name) as session:
@@ -396,9 +402,9 @@ def _with_tool(settings: SessionSettings, name: str = f"{MCP_PREFIX}restore_cont
 
 
 def _planner(call: CompactCall, settings: SessionSettings) -> RelayedPlanner:
-    """Return a planner whose questions the client's model answers: after the whole transcript (a fork), which is cheap
-    while the provider has it cached, or from cards, short descriptions of the turns. The client forks only its main
-    transcript, and only on the session's own model."""
+    """Return a planner that lets the client's model answer its questions. The model answers after the whole transcript
+    (a fork), which is cheap while the provider has it cached, or else from cards, short descriptions of the turns. The
+    client forks only its main transcript, and only on the session's own model."""
     is_cached = call.idle_seconds is not None and is_warm(call.idle_seconds)
     model = settings.planner_model.removeprefix("anthropic/")
     can_fork = is_cached and not call.agent_id and model in ("", call.model)
@@ -411,6 +417,8 @@ def _planner(call: CompactCall, settings: SessionSettings) -> RelayedPlanner:
 
 
 def _question(question: RelayedQuestion, settings: SessionSettings) -> dict[str, Any]:
+    """Return a planner's question as JSON data for the plugin. A question from cards (``complete``) also has the model,
+    system prompt and limits of its request."""
     data: dict[str, Any] = {"id": question.id, "via": question.via, "prompt": question.prompt}
     if question.via == "complete":
         data |= {"model": question.model, "system": question.system, "maxTokens": question.max_tokens}
@@ -423,11 +431,12 @@ def _split_after_view(messages: Sequence[Message], store: Store, session_id: str
     client joins them to the view's last message, but a view is recognised only if it ends where a message ends."""
     saved = load_session(store, session_id)
     view = saved.frame.head if saved is not None else []
-    at = len(view) - 1
+    at = len(view) - 1  # index of the view's last message
     if not view or len(messages) < len(view) or messages[at]["role"] != view[at]["role"]:
         return list(messages)
     end_of_view, content = list(blocks(view[at])), list(blocks(messages[at]))
-    if content[: len(end_of_view)] != end_of_view or len(content) == len(end_of_view):
+    is_same_start = content[: len(end_of_view)] == end_of_view
+    if not is_same_start or len(content) == len(end_of_view):  # it is another message, or nothing was joined to it
         return list(messages)
     next_words = content[len(end_of_view) :]
     split = ({**messages[at], "content": end_of_view}, {**messages[at], "content": next_words})

@@ -56,7 +56,8 @@ class RowTranscript:
 
     messages: list[Message]
     handles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Handles of rows by their content as JSON: the assistant's rows, and the user's with images or documents."""
+    """Handles of rows by their content as JSON, for the assistant's messages and the user's rows with media (images or
+    documents)."""
     firsts: Sequence[str] = ()
     """Handle of the first row of each message."""
 
@@ -97,6 +98,7 @@ class _Part:
 
 
 def _content(row: Row, media: _Media) -> list[Block]:
+    """Return the content of `row` as blocks of the API; its images and documents come from `media`."""
     if row.role == "assistant":
         calls = (
             {"type": "tool_use", "id": use.tool_use_id, "name": use.tool, "input": use.input} for use in row.toolUses
@@ -122,7 +124,7 @@ def _joined(parts: Iterable[_Part]) -> list[_Part]:
     for part in parts:
         new_handles = (*(new_handles if part.role == role else ()), *part.handles)
         role = part.role
-        if not part.content:
+        if not part.content:  # its handle waits in `new_handles` for the next part
             continue
         before = joined.pop() if joined and joined[-1].role == role else _Part(role, [], ())
         content = [*before.content, *part.content]
@@ -140,18 +142,18 @@ def _paired(parts: Sequence[_Part]) -> Iterator[_Part]:
     kept_ids: set[str] = set()  # ids of the calls to keep in the newest assistant part, and of their results
     for at, part in enumerate(parts):
         if part.role == "assistant":
-            after = [block for following in parts[at + 1 :][:1] for block in following.content]
+            after = parts[at + 1].content if at + 1 < len(parts) else []
             is_open = at + 2 >= len(parts) and all(block["type"] == "tool_result" for block in after)
             call_ids = {str(block["id"]) for block in part.content if block["type"] == "tool_use"}
             answered = call_ids if is_open else call_ids & {block.get("tool_use_id") for block in after}
             kept_ids = answered - seen_ids
             seen_ids |= kept_ids
-        expected_ids, content = set(kept_ids), []  # the API refuses a part that has an id twice
+        expected_ids, content = set(kept_ids), []
         for block in part.content:
             call_id = block.get("id") if block["type"] == "tool_use" else block.get("tool_use_id")
             if block["type"] not in ("tool_use", "tool_result") or call_id in expected_ids:
                 content.append(block)
-                expected_ids.discard(str(call_id))
+                expected_ids.discard(str(call_id))  # the API refuses a message that has an id twice
         yield _Part(part.role, content, part.handles)
 
 
@@ -175,8 +177,10 @@ class _Media:
                 inside = block.get("content")
                 if block.get("type") == "tool_result" and isinstance(inside, list) and any(map(_is_medium, inside)):
                     self.results[str(block.get("tool_use_id"))] = inside
+            if message.get("role") != "user" or not any(map(_is_medium, content)):
+                continue
             texts = [str(block.get("text", "")).strip() for block in content]
-            for text in set(texts) if message.get("role") == "user" and any(map(_is_medium, content)) else ():
+            for text in set(texts):  # a row has one text of the message, or none
                 pairs = zip(content, texts, strict=True)
                 sent = [block for block, its_text in pairs if _is_medium(block) or (text and its_text == text)]
                 self._typed.setdefault(text, []).append(sent)
@@ -197,6 +201,7 @@ def _list(value: object) -> list[Any]:
 
 
 def _is_medium(block: object) -> bool:
+    """Return True for an image, a document, or another block that no row can contain."""
     return isinstance(block, dict) and block.get("type") not in IN_ROWS
 
 
@@ -205,6 +210,7 @@ def _has_media(block: Block) -> bool:
 
 
 def _key(content: Sequence[Block]) -> str:
+    """Return `content` as JSON, under which `RowTranscript.handles` has its rows."""
     return json.dumps(content, sort_keys=True)
 
 
@@ -235,16 +241,17 @@ def without_tail(view: Sequence[Message], transcript: RowTranscript) -> tuple[li
     """
     compacted = [list(blocks(unmarked(message))) for message in view]
     original = [message["content"] for message in transcript.messages]
+    # find the original newest message in the compacted one, and cut off what was added after it
     size, newest = len(original[-1]), compacted[-1]
-    ends = [at for at in range(size, len(newest)) if newest[at - size : at] == original[-1]]
+    ends = [end for end in range(size, len(newest)) if newest[end - size : end] == original[-1]]
     added_after = newest[ends[0] :] if ends else []
     compacted[-1] = newest[: len(newest) - len(added_after)]
     kept, added_before = 0, list[Block]()  # number of unchanged messages; blocks joined in front of the first of them
     for content, original_content in zip(reversed(compacted), reversed(original), strict=False):
-        at = len(content) - len(original_content)
-        if added_before or content[at:] != original_content:
+        start = len(content) - len(original_content)
+        if added_before or content[start:] != original_content:
             break
-        kept, added_before = kept + 1, content[:at]
+        kept, added_before = kept + 1, content[:start]
     while kept and original[-kept][0]["type"] == "tool_result":  # the API refuses a result without its call
         kept, added_before = kept - 1, []
     added = [{"role": "user", "content": content} for content in (added_before, added_after) if content]
