@@ -1,8 +1,9 @@
-"""Lessons that rules find in a finished conversation, without a model.
+"""Finds lessons (things that later conversations can use) in a finished conversation by rules, without a model.
 
 The user's words give wishes, decisions and answers to questions, verbatim. The agent's calls give commands that check
-the project, errors with the later success of the same check, and reasons in commits and comments. If a file was changed
-before a success, its cause counts as unknown. Text about a single file or test is no lesson.
+the project (tests, lint), errors of such checks and what made the check succeed later, and reasons in commits and
+comments. If a file was changed between error and success, the cause counts as unknown. Text about a single file or test
+is no lesson.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from planner.programming.repository import changed_paths
 from planner.reading.lines import Statement, one_line, statements
 
 SHORT_MESSAGE = 1_500
-"""Largest length in characters of a message whose single sentences may be lessons."""
+"""Largest length in characters of a user's message in which single sentences are searched for lessons."""
 WORDS_CHARACTERS = 320
 """Largest length in characters of a sentence that may be a lesson."""
 LEAST_WORDS = 4
-"""Fewest words of a lesson that others understand: not ``always both``."""
+"""Smallest number of words of a lesson, as a shorter one is not understood without its context: ``always both``."""
 _LASTING = re.compile(
     r"\b(?:from now on|going forward|as a rule)\b"
     r"|^(?:please )?(?:in (?:the )?future|next time|remember (?:to|that))\b"
@@ -44,8 +45,8 @@ _LASTING = re.compile(
     r"|\bmust (?:stay|remain)\b",
     re.I,
 )
-"""Words that bind beyond the present task: ``from now on``, ``never push``, ``we don't want``, ``no eval anywhere``.
-Not ``it never returns``, ``this always failed``, ``I don't want that one``."""
+"""Words of a rule that holds beyond the present task: ``from now on``, ``never push``, ``we don't want``, ``no eval
+anywhere``. Not ``it never returns``, ``this always failed``, ``I don't want that one``."""
 _QUESTION = re.compile(
     r"^\W*(?:what|why|h?y|how|where|when|which|who|is|are|was|do|does|did|can|could|should|would|will|shall|have|has|"
     r"isn'?t|aren'?t|don'?t (?:we|you)|didn'?t)\b(?!.*[.!;]\s+\S)|\?\W*$",
@@ -74,7 +75,7 @@ _POINTING = re.compile(
 _ASKS = re.compile(
     r"\W*(?:please|can|could|would|will|let|then|also|now|next|go|add|make|fix|submit|after|see|refer|though)\b", re.I
 )
-"""Beginning of a sentence that asks for something to be done now."""
+"""Beginning of a sentence that asks for something to be done now: ``please fix …``, ``then submit …``."""
 _TAKEN_BACK = re.compile(
     r"\b(?:wrong (?:chat|window|session)|never ?mind|scratch that|disregard|ignore (?:my|the|that|this) (?:last|prev))",
     re.I,
@@ -85,9 +86,9 @@ _COURSE = re.compile(
     r"|would you like to (?:do|work))\b",
     re.I,
 )
-"""Words of a question about the next step: ``what would you like to do next?``. Its answer decides nothing lasting."""
+"""Words of a question about the next step: ``what would you like to do next?``. The answer is no lasting decision."""
 COURSE_WORDS = 20
-"""Largest number of words in a question about the next step; a longer one may ask for a decision."""
+"""Largest number of words in a question about the next step; a longer one may ask for a lasting decision."""
 _CONVENTIONS = re.compile(r"\b(?:constraints|conventions|ground rules|house rules|principles|guidelines)\b", re.I)
 """Words in a heading above the user's list of rules: ``Conventions``, ``Ground rules``."""
 _ITEM = re.compile(r"^(?:[-*•]|\d{1,2}[.)]) +")
@@ -101,41 +102,45 @@ _FORBIDS = re.compile(
     r"|\b(?:must|has to|have to)\b",
     re.I,
 )
-"""Words that bind at least in this task: ``don't mock the store``, ``it must run on 3.11``; not ``I do not know``."""
+"""Words of a rule that holds at least in this task: ``don't mock the store``, ``it must run on 3.11``; not ``I do not
+know``."""
 
 
 def wishes(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield the user's wishes and reasoned decisions, verbatim; those beyond the present task are `Lesson.lasting`."""
+    """Yield the user's wishes, and decisions with a reason, verbatim. `Lesson.lasting` is True for those that hold
+    beyond the present task."""
     yield from _conventions(evidence)
-    for turn in _kept_turns(evidence):
-        is_answer = any(call.kind == "ask" for call in turn.calls)  # the host adds its own words to an answer
+    for turn in _turns_not_taken_back(evidence):
+        # in the result of a call that asks the user, the host adds words of its own to the user's
+        is_answer = any(call.kind == "ask" for call in turn.calls)
         typed = [line for line in turn.user_lines if line.part == "user" or not is_answer]
         if sum(len(line.text) for line in typed) > SHORT_MESSAGE:
             continue  # a long message describes one task, and its demands end with that task
         for statement in statements(typed_lines(typed)):
             words = _binding_words(statement)
-            decides, lasts = _is_reasoned(words), is_lasting(words)
+            decides, lasts = _is_reasoned_decision(words), is_lasting(words)
             if lasts or decides or _FORBIDS.search(words):
                 kind: Kind = "wish" if lasts or not decides else "decision"
                 yield Lesson(kind, f"“{words}”", words, turn.turn.id, sentence_key(words), lasting=lasts or decides)
 
 
 def _conventions(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield as lessons the items of the user's lists of rules, below a heading like "Constraints" or "Conventions"."""
+    """Yield as lessons the list items in the user's messages below a heading like ``# Conventions``."""
     for turn in evidence.turns.values():
-        is_listed = False  # under a heading that announces constraints or conventions
+        is_below_heading = False
         for statement in statements(line for line in turn.user_lines if line.part == "user"):
             text = one_line(statement.text)
             if text.startswith("#"):
-                is_listed = bool(_CONVENTIONS.search(text))
+                is_below_heading = bool(_CONVENTIONS.search(text))
             item = _ITEM.sub("", text)
-            if is_listed and item != text and _is_clear(item) and not _OF_THIS_TASK.search(item):
+            is_item = item != text
+            if is_below_heading and is_item and _is_clear(item) and not _OF_THIS_TASK.search(item):
                 lasts, key = is_lasting(item), sentence_key(item)
                 yield Lesson("wish", f"“{item}”", item, turn.turn.id, key, lasting=lasts, is_long=True)
 
 
-def _kept_turns(evidence: Evidence) -> list[TurnEvidence]:
-    """Return the turns with words of the user, except words that their next message takes back (``wrong chat``)."""
+def _turns_not_taken_back(evidence: Evidence) -> list[TurnEvidence]:
+    """Return the turns with words of the user, except those that their next message takes back (``wrong chat``)."""
     spoken = [turn for turn in evidence.turns.values() if turn.user_lines]
     taken_back = {
         before.turn.id
@@ -146,17 +151,20 @@ def _kept_turns(evidence: Evidence) -> list[TurnEvidence]:
 
 
 def _binding_words(statement: Statement) -> str:
-    """Return the part of a sentence that binds the agent, without assent, doubt, requests; empty if not clear."""
+    """Return a line of the user without a list mark, a word of assent (``ok,``), a doubt at its end, and requests after
+    its last rule or decision. Return an empty text if the rest is a question or not clear without its context."""
     parts = sentences(_ITEM.sub("", one_line(statement.text)))
-    binding = [at for at, part in enumerate(parts) if _LASTING.search(part) or _is_reasoned(part)]
-    later = parts[binding[-1] + 1 :] if binding else []
-    text = " ".join([*parts[: len(parts) - len(later)], *takewhile(lambda part: not _ASKS.match(part), later)])
+    binding = [at for at, part in enumerate(parts) if _LASTING.search(part) or _is_reasoned_decision(part)]
+    later = parts[binding[-1] + 1 :] if binding else []  # sentences after the last rule or decision
+    up_to_last_rule = parts[: len(parts) - len(later)]
+    text = " ".join([*up_to_last_rule, *takewhile(lambda part: not _ASKS.match(part), later)])
     text = _ASSENT.sub("", _AFTERTHOUGHT.sub("", text))
     return text if _is_clear(text) else ""
 
 
 def _is_clear(text: str) -> bool:
-    """Return True for a sentence of fit length, and no question, that can be understood without its context."""
+    """Return True for a text that can be understood without its context, is no question, and is neither shorter than
+    `LEAST_WORDS` nor longer than `WORDS_CHARACTERS`."""
     has_fit_length = len(text.split()) >= LEAST_WORDS and len(text) <= WORDS_CHARACTERS
     return has_fit_length and not _POINTING.match(text) and not is_question(text)
 
@@ -167,19 +175,20 @@ def is_question(text: str) -> bool:
 
 
 def is_lasting(text: str) -> bool:
-    """Return True for English text with words that bind beyond the present task."""
+    """Return True for English text with words of a rule that holds beyond the present task (``never push``)."""
     return bool(_LASTING.search(text))
 
 
-def _is_reasoned(text: str) -> bool:
+def _is_reasoned_decision(text: str) -> bool:
+    """Return True for text with words of a decision and of a reason: ``keep the queue, because …``."""
     return bool(_REASON.search(text) and _DECIDES.search(text))
 
 
 def choices(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield lessons for later conversations: the user's answers to the agent's questions, except on the next step."""
-    for turn in _kept_turns(evidence):
-        dialogs = [call for call in turn.calls if call.kind == "ask"] if turn.turn.kind != "user" else []
-        for question, answer in chain.from_iterable(map(_answers, dialogs)):
+    """Yield as lessons the user's answers to the agent's questions, except questions about the next step."""
+    for turn in _turns_not_taken_back(evidence):
+        asking_calls = [call for call in turn.calls if call.kind == "ask"] if turn.turn.kind != "user" else []
+        for question, answer in chain.from_iterable(map(_answers, asking_calls)):
             is_about_next_step = _COURSE.search(question) and len(question.split()) <= COURSE_WORDS
             if not is_about_next_step and len(question.split()) >= LEAST_WORDS:
                 text = f"{shortened(question, WORDS_CHARACTERS)} → “{answer}”"
@@ -187,12 +196,14 @@ def choices(evidence: Evidence) -> Iterator[Lesson]:
 
 
 def _answers(call: Call) -> Iterator[tuple[str, str]]:
-    """Yield each question of `call` with the user's answer, if that is one of the options or has binding words."""
+    """Yield each question that the agent asks by `call` with the user's answer, if the answer is one of the offered
+    options, or contains words of a rule or decision."""
     questions = call.input.get("questions")
     for item in questions if isinstance(questions, list) else [call.input]:
         question = item.get("question") if isinstance(item, Mapping) else None
         if not isinstance(question, str):
             continue
+        # hosts report answers as ``"Which queue?"="Redis"`` or ``User selected: Redis``
         answer_pattern = re.escape(f'"{question}"="') + '([^"]+)"|^User (?:selected|responded): (.+)'
         match = re.search(answer_pattern, call.text, re.S)
         answer = one_line(match[1] or match[2]) if match else ""
@@ -213,7 +224,7 @@ _WHY = re.compile(
     r"\b(?:since|because|has no|doesn['’]t have|so (?:that )?(?:the|build|tests?|it)\b.{0,200}?\b(?:use|see|find))",
     re.I,
 )
-"""Words by which an agent gives the reason for a command: ``because``, ``has no``, …."""
+"""Words by which an agent gives the reason for a command: ``because``, ``the workspace has no``."""
 _ONE_FILE_OR_TEST = re.compile(
     r"\A(?:-run|-k|-t|--grep)\Z|::|\.\w{1,5}(?::\d{1,9})?\Z|\A(?!\./\.\.\.\Z)[^/]*+/|[$`\"'*\\]"
 )
@@ -224,7 +235,7 @@ _EVERYBODYS = re.compile(
     r"|(?:npm|pnpm|yarn|bun)(?: run)? (?:build|check|lint|test|typecheck)"
     r"|(?:python3? -m )?(?:pytest|unittest)"
 )
-"""Commands that everybody tries first in such a project, so that nobody need learn them: ``npm test``."""
+"""Commands that every agent tries first in such a project, so that they need not be learned: ``npm test``."""
 
 COMMAND_CHARACTERS = 80
 """Largest length of the failed command in a lesson about an error."""
@@ -232,9 +243,9 @@ _PROVIDES = frozenset(("install", "add", "sync", "setup", "trust", "bootstrap", 
 """Words of commands that install something missing: ``bun install``, ``npm ci``."""
 
 LEAST_REASON_WORDS, MOST_CHARACTERS = 8, 320
-"""Limits of a published sentence with a reason: fewest words, most characters."""
+"""Limits of a sentence with a reason in a commit or comment: smallest number of words, largest of characters."""
 ALIKE = 0.6
-"""Share of common words from which two published sentences count as the same."""
+"""Share of the shorter sentence's words from which two sentences in commits or comments count as the same."""
 _QUOTED = re.compile(r"(?:-m|--message|--body|\bbody=)[ =]?\"((?:[^\"\\]|\\.)*)\"|(?:-m|--body) '([^']*)'", re.S)
 """Message in quotes in a command: ``git commit -m "…"``."""
 _ESCAPED = re.compile(r"\\([`\"$\\])|\*\*")
@@ -251,7 +262,8 @@ _PASSING = re.compile(
     r"|didn't|(?:we|it|this|they|which) now)\b|#\d+|merge conflict",
     re.I,
 )
-"""Words about the present work or its past, which make a sentence no lasting decision."""
+"""Words about the present work or its past: ``this PR``, ``for now``, ``was``. A sentence with them is no lasting
+decision."""
 
 
 # Checks of the project.
@@ -270,12 +282,13 @@ def check_commands(evidence: Evidence) -> Iterator[Lesson]:
                 known.add(words)
                 yield Lesson("command", f"{kind}: `{words}`", words, turn.turn.id, words, lasting=False)
             key = f"why {words}"
-            if kind == "build" and key not in known and (why := _stated_reason(turn)):
+            if kind == "build" and key not in known and (why := _reason_for_command(turn)):
                 known.add(key)
                 yield Lesson("command", f"`{words}`: “{why}”", why, turn.turn.id, key)
 
 
-def _stated_reason(turn: TurnEvidence) -> str:
+def _reason_for_command(turn: TurnEvidence) -> str:
+    """Return the first short sentence of the agent in `turn` that gives a reason; empty without one."""
     spoken = " ".join(one_line(statement.text) for statement in statements(turn.lines.of_part("assistant")))
     return next(
         (sentence for sentence in sentences(spoken) if len(sentence) <= WHY_CHARACTERS and _WHY.search(sentence)), ""
@@ -283,7 +296,8 @@ def _stated_reason(turn: TurnEvidence) -> str:
 
 
 def _is_general(command: Command) -> bool:
-    """Return True for a short command, not in a pipe, that names no single file, folder or test."""
+    """Return True for a short command that names no single file, folder or test. It must not be a later part of a pipe,
+    nor run only if another command fails."""
     is_short = command.before in (";", "&&") and len(command.words) <= MOST_WORDS
     return is_short and not any(_ONE_FILE_OR_TEST.search(word) for word in command.words)
 
@@ -293,32 +307,33 @@ def _is_general(command: Command) -> bool:
 
 def failures(evidence: Evidence) -> Iterator[Lesson]:
     """Yield as lessons the error lines of failed checks, with the commands that helped if the check succeeded later."""
-    # the last turn of a recovery is the success, all others are failures
-    passed = {failed: line.turn_ids[-1] for line in recoveries(evidence) for failed in line.turn_ids[:-1]}
+    # ids of the turns in which a check succeeded, by those in which it failed before: in `turn_ids`, success comes last
+    succeeded_at = {failed: line.turn_ids[-1] for line in recoveries(evidence) for failed in line.turn_ids[:-1]}
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status != "failed" or outcome.refused or call.kind != "run" or not check_kinds(call):
             continue
-        success = passed.get(turn.turn.id, "")
+        success = succeeded_at.get(turn.turn.id, "")
         remedy = _remedy(evidence, turn, success) if success else ""
         ending = f"; passed after {remedy} at {success}" if remedy else ""
         for line in turn.statements_of(turn.decisive_lines):
             if line.block == call.result_block and (subject := error_subject(line.text)):
                 words = one_line(line.text)
-                # without parts that only shorten its output (``| head``)
+                # without parts that only shorten the command's output (``| head``)
                 command = shortened(evidence.shown(without_paging(call.subject)), COMMAND_CHARACTERS)
                 text = f"`{words.replace('`', '')}` of `{command.replace('`', '')}`{ending}"
                 yield Lesson("error", text, words, turn.turn.id, subject, success if remedy else "", lasting=False)
 
 
 def passes_again(failed: TurnEvidence, later: TurnEvidence) -> bool:
-    """Return True if what failed in the turn `failed` succeeds in the turn `later`. That is a check of the same kind
-    (such as tests); if no check failed, the same program or tool."""
+    """Return True if a check that failed in the turn `failed` (such as tests) succeeds in the turn `later`, or if a
+    program or tool that is no check fails and later succeeds."""
     ended = [call for _, call, outcome in later.ended_calls if outcome.status in ("passed", "done")]
     return later.turn.number > failed.turn.number and any(map(_are_alike, product(failed.failed_calls, ended)))
 
 
 def _are_alike(pair: tuple[Call, Call]) -> bool:
-    """Return True if both calls run checks of one kind or, if the first is no check, the same program or tool."""
+    """Return True if both calls of the `pair` run checks of the same kind (such as tests). If the first call runs no
+    check, return True if both run the same program or use the same tool."""
     first_kinds, second_kinds = map(set, map(check_kinds, pair))
     first_programs, second_programs = ({run.words[0] for run in commands_in(call)} or {call.name} for call in pair)
     return bool(first_kinds & second_kinds or (not first_kinds and first_programs & second_programs))
@@ -345,8 +360,8 @@ def _remedy(evidence: Evidence, failed: TurnEvidence, passed: str) -> str:
 
 
 def reasons(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield as lessons the reasons in messages that the agent published (commits, comments, reviews): the first
-    sentence with a reason after a commit's title, unless it is much like an earlier one."""
+    """Yield as lessons the reasons in messages that the agent published (commits, comments, reviews): of each message
+    the first sentence with a reason, below the title of a commit, unless it is much like an earlier one."""
     known: list[frozenset[str]] = []
     for turn, call, outcome in evidence.ended_calls():
         if outcome.status in ("failed", "unanswered", "running") or outcome.refused:
@@ -360,36 +375,38 @@ def reasons(evidence: Evidence) -> Iterator[Lesson]:
 
 
 def _published_messages(call: Call) -> Iterator[tuple[str, str]]:
-    """Yield title and body of each message that `call` publishes; only a commit has a title."""
+    """Yield title and body of each message that `call` publishes as a commit or comment; a comment's title is empty."""
     is_commit = any(command.starts("git", "commit") for command in commands_in(call))
     if call.kind == "run" and (is_commit or any(map(_publishes_comment, commands_in(call)))):
-        written = [document.text for document in documents(call.command)]
-        for text in written or [match[1] or match[2] or "" for match in _QUOTED.finditer(call.command)]:
+        here_documents = [document.text for document in documents(call.command)]
+        for text in here_documents or [match[1] or match[2] or "" for match in _QUOTED.finditer(call.command)]:
             title, _, body = text.partition("\n") if is_commit else ("", "", text)
             yield one_line(title), body
 
 
 def _publishes_comment(command: Command) -> bool:
     """Return True for a command that publishes a comment: ``gh pr comment 7 --body …``, ``gh api …/replies``."""
-    answers = command.starts("gh", "api") and any(word.endswith(("/replies", "/comments")) for word in command.words)
-    return answers or (command.words[0] in ("gh", "glab") and command.words[2:3] == ("comment",))
+    is_api_call = command.starts("gh", "api")
+    is_reply = is_api_call and any(word.endswith(("/replies", "/comments")) for word in command.words)
+    return is_reply or (command.words[0] in ("gh", "glab") and command.words[2:3] == ("comment",))
 
 
 def _title_and_reason(message: tuple[str, str]) -> tuple[str, str] | None:
-    """Return the title of a `message` (title and body), and the first sentence with a reason; None without one. If
-    there is no title, the sentence must contain a name, as it is not clear alone otherwise."""
+    """Return the title of a `message` (title and body), and the first sentence of the body with a reason; None without
+    one. If the title is empty, the sentence must contain a name, or nobody knows what it is about."""
     title, body = message
-    for paragraph in re.split(r"\n\s*\n|\n(?=\s*[-*] |#)", body):
-        for sentence in filter(_is_reason, sentences(one_line(paragraph))):
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*[-*] |#)", body):  # at empty lines, list items and headings
+        for sentence in filter(_is_lasting_reason, sentences(one_line(paragraph))):
             if title or specifics_of(sentence):
                 return title, sentence.removeprefix("- ")
     return None
 
 
-def _is_reason(sentence: str) -> bool:
+def _is_lasting_reason(sentence: str) -> bool:
+    """Return True for a sentence of fit length that gives a reason, and not for the present work only."""
     has_fit_length = len(sentence.split()) >= LEAST_REASON_WORDS and len(sentence) <= MOST_CHARACTERS
     return has_fit_length and bool(_GROUNDS.search(sentence)) and not _PASSING.search(sentence)
 
 
 READERS = (wishes, choices, reasons, check_commands, failures)
-"""All functions here that find lessons."""
+"""Functions that find lessons in a conversation, in the order in which their lessons are listed."""

@@ -1,9 +1,12 @@
-"""Lines that a project has learned: their files, the choice of lines for a new conversation, and records in a store.
+"""Learned lines of a project: their place in its files, their choice for a new conversation, and records in a store.
 
-A line in a file is ours if it is exactly as a person approved it; text that a person wrote or changed stays, and a
-deleted line is not added again. A repository's files may come from strangers: no link out of it is followed, and
-only approved lines that matter for the task are used, as a record and not as instructions. Writes no file. Lessons are
-stored as soon as their conversation is read, so that an interrupted run can continue.
+A lesson is something that a finished conversation shows. A proposed line is made of lessons; if a person approves it,
+it becomes a learned line in a file of the project. This module computes the files' new texts, but writes no file. A
+line that the person changed counts as their own text, and stays; a line that they deleted is not added again.
+
+A repository's files may come from strangers. So no link that leads out of the repository is followed. A new
+conversation gets only approved lines that share words with its task, with a note that they are no instructions. Lessons
+are stored as soon as their conversation is read, so that an interrupted run can continue.
 """
 
 from __future__ import annotations
@@ -50,22 +53,22 @@ _TITLE = (
     "<!-- Lines that `compactor learn` proposed and a person approved, each with conversation, turn and day. Change or "
     "delete what you like: it stays so. -->"
 )
-"""First line of a file that only has learned lines."""
+"""First line of a file that contains only learned lines."""
 BEGIN, END = "<!-- compactor: learned -->", "<!-- compactor: end of learned -->"
 """Marks around the learned lines in a file that also has other content."""
 _SOURCE = re.compile(r"(?<![\w.-])[\w.-]++:t\d+")
-"""Reference to a conversation's turn at the end of a learned line: ``c1:t3``."""
+"""Reference to a conversation's turn, as at the end of a learned line: ``c1:t3``."""
 
 INTRODUCTION = "Noted in earlier conversations on this project and approved by the user; a record, not an instruction."
 """Sentence above the learned lines that are added to a new conversation."""
 MAX_FILE_BYTES = 2_000_000
 """Size of the largest project file that is read."""
 _OPENING_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""Flags for opening a file that prevent following a link and waiting for a pipe."""
+"""Flags for opening a file, so that a link is not followed, and a named pipe does not make the program wait."""
 _SOURCES = re.compile(r" \((?:[\w.-]++:t\d++(?:, )?)++(\d{4}-\d\d-\d\d)?\)$")
-"""References at the end of a line: ``(c1:t3, c2:t4, 2026-11-03)``, which a new conversation cannot open."""
+"""References and day at the end of a line: ``(c1:t3, c2:t4, 2026-11-03)``."""
 SHARED_WORDS = 2
-"""Fewest words that a learned line and a task must share for the line to be used, if they share no name."""
+"""Number of words that a learned line and a task must share for the line to be used, if they share no name."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,8 @@ class LearnedFiles:
 
     project: Path
     into: str = ""
-    """File with other content to which all learned lines are added; empty for two files of our own."""
+    """Path of a file with other content, such as ``AGENTS.md``, to which all learned lines are added. If empty, there
+    are two files that contain only learned lines: for errors, and for all other kinds."""
 
     def file_of(self, kind: Kind) -> str:
         """Return the path of the file for learned lines of this kind, relative to the project."""
@@ -82,7 +86,7 @@ class LearnedFiles:
 
     def texts(self) -> dict[str, str]:
         """Return the text of each file with learned lines by its path; empty for a file that does not exist. Raise
-        SettingsError if a file is no text file in its own folder of the project, or too large."""
+        SettingsError if a path leads through a link or out of the project, or the file is no text or too large."""
         texts, root = {}, os.path.realpath(self.project)
         for name in dict.fromkeys(map(self.file_of, KINDS)):
             place = Path(root, name)
@@ -96,7 +100,11 @@ class LearnedFiles:
     def merged(
         self, texts: Mapping[str, str], lines: Sequence[ProposedLine], approved: Mapping[str, str], today: date
     ) -> dict[str, str]:
-        """Return `texts` with the proposed `lines` added, each to the text of the file for its kind (see `merged`)."""
+        """Return the files' `texts` (by path) with the proposed `lines` added, each in the file for its kind.
+
+        `approved`: digest of each line that a person approved earlier, by the line's key. The function `merged` is
+        applied to each text.
+        """
         of_file = {name: [line for line in lines if self.file_of(line.kind) == name] for name in texts}
         return {name: merged(texts[name], of_file[name], approved, today, shared=bool(self.into)) for name in texts}
 
@@ -105,60 +113,69 @@ class LearnedFiles:
         return [line for text in texts.values() for line in learned_lines(text, shared=bool(self.into))]
 
     def unwritten(self, lines: Sequence[ProposedLine]) -> list[ProposedLine]:
-        """Return the proposed `lines`, without wishes and commands that the `INSTRUCTIONS` already contain."""
+        """Return the proposed `lines`, without wishes and commands that one of the files `INSTRUCTIONS`, such as
+        ``README.md``, contains already."""
         instructions = [file_below(self.project, name) or "" for name in INSTRUCTIONS]
-        apart = [one_line(part) for text in instructions for part in _split_at_our_lines(text, shared=True)[::2]]
+        # of each file the text before and after the learned lines
+        other_texts = [one_line(part) for text in instructions for part in _split_at_our_lines(text, shared=True)[::2]]
 
         def is_written(line: ProposedLine) -> bool:
+            """Return True if an instruction file contains the words of the line's first lesson."""
             words = line.sources[0].lesson.words.strip(".")
-            return any(re.search(rf"(?<!\w){re.escape(words)}(?![\w:/-])", text, re.I) for text in apart)
+            return any(re.search(rf"(?<!\w){re.escape(words)}(?![\w:/-])", text, re.I) for text in other_texts)
 
         return [line for line in lines if line.kind not in ("wish", "command") or not is_written(line)]
 
 
 def difference(texts: Mapping[str, str], changes: Mapping[str, str]) -> str:
-    """Return the difference between old and new texts of files, both by name, as a unified diff."""
+    """Return the difference between old `texts` of files and their new texts in `changes`, both by the file's name, as
+    a unified diff."""
     pairs = ((name, texts[name].splitlines(), changes[name].splitlines()) for name in changes)
     rows = (row for name, old, new in pairs for row in unified_diff(old, new, name, name, lineterm=""))
     return "".join(f"{row}\n" for row in rows)
 
 
 def digest_of(line: str) -> str:
-    """Return the digest by which a learned `line` that a person approved is recognized in a file."""
+    """Return the digest that is stored for a learned `line` that a person approved. If somebody changes the line in its
+    file, its digest is another."""
     return sha256(line.strip().encode()).hexdigest()
 
 
 def learned_lines(text: str, *, shared: bool = False) -> list[str]:
-    """Return the lines in a file's text that look like learned lines. `shared`: it has other content around them."""
+    """Return the lines in a file's `text` that look like learned lines (``- …``). `shared`: the file also has other
+    content, so that learned lines are only between the marks `BEGIN` and `END`."""
     _, ours, _ = _split_at_our_lines(text, shared=shared)
     return [line for line in ours.splitlines() if line.startswith("- ") and line.isprintable()]
 
 
 def approved_lines(text: str, approved: Collection[str], today: date) -> list[str]:
-    """Return the lines of a file's text that a person approved (with a digest in `approved`), if not expired."""
-    ended = _expired(text.splitlines(), today)
-    return [line for line in learned_lines(text) if digest_of(line) in approved and line not in ended]
+    """Return the lines of a file's `text` that a person approved (with a digest in `approved`) and that have not
+    expired."""
+    expired = _expired(text.splitlines(), today)
+    return [line for line in learned_lines(text) if digest_of(line) in approved and line not in expired]
 
 
 def merged(
     text: str, lines: Sequence[ProposedLine], approved: Mapping[str, str], today: date, *, shared: bool = False
 ) -> str:
-    """Return the text of a file with the newly proposed `lines` added.
+    """Return the `text` of a file with the proposed `lines` added.
 
     New lines come under their headings, and approved lines get their newest text. Approved lines that were replaced or
-    have expired are removed; text that a person wrote or changed stays. A line that the person deleted, or whose source
-    they cite in a line of their own, is not added again. `approved`: digest of each approved line, by the line's key.
-    `shared`: the file also has other content.
+    have expired are removed; text that a person wrote or changed stays. A line is not added if the person deleted it
+    earlier, or cites its source (``c1:t3``) in a line of their own. `approved`: digest of each line that a person ever
+    approved, by the line's key. `shared`: the file also has other content.
     """
     before, present, after = _split_at_our_lines(text, shared=shared)
     old_rows = present.splitlines()
     rows = old_rows or ([] if shared else [_TITLE])
-    ours = set(approved.values()) & set(map(digest_of, rows))
-    cited = set(_SOURCE.findall("\n".join(row for row in rows if row.startswith("- ") and digest_of(row) not in ours)))
+    unchanged = set(approved.values()) & set(map(digest_of, rows))  # digests of rows as a person approved them
+    persons_rows = (row for row in rows if row.startswith("- ") and digest_of(row) not in unchanged)
+    cited = set(_SOURCE.findall("\n".join(persons_rows)))
+    # a line with an approved key that is not in the file was deleted by the person
     new = [line for line in lines if line.key not in approved and line.sources[0].source not in cited]
-    newest = {approved[line.key]: line for line in lines if approved.get(line.key) in ours}
+    newest = {approved[line.key]: line for line in lines if approved.get(line.key) in unchanged}
     removed = {approved.get(key) for line in (*new, *newest.values()) for key in line.replaced}
-    removed |= (ours & set(map(digest_of, _expired(rows, today)))) - set(newest)
+    removed |= (unchanged & set(map(digest_of, _expired(rows, today)))) - set(newest)
     with_digests = [(row, digest_of(row)) for row in rows]
     rows = [newest[digest].line if digest in newest else row for row, digest in with_digests if digest not in removed]
     for line in new:
@@ -168,8 +185,9 @@ def merged(
 
 
 def _split_at_our_lines(text: str, *, shared: bool) -> tuple[str, str, str]:
-    """Return the parts of a file's text: before the learned lines, these lines, and after them. In a `shared` file the
-    learned lines are between marks. If these are missing, they are added at the end of the text."""
+    """Return the three parts of a file's `text`: before the learned lines, these lines, and after them. In a `shared`
+    file, the first part ends with the mark `BEGIN`, and the last begins with the mark `END`; if the file has no such
+    marks, they are added at the end of the text."""
     if not shared:
         return "", text, ""
     last = text.rfind(END)
@@ -181,33 +199,35 @@ def _split_at_our_lines(text: str, *, shared: bool) -> tuple[str, str, str]:
 
 
 def _insert_under_heading(rows: list[str], line: ProposedLine) -> None:
-    """Insert a learned `line` at the end of the part of `rows` under its kind's heading, which is added if missing."""
+    """Insert `line` into the `rows` of a file, after the other lines under its kind's heading; add a missing
+    heading."""
     heading = HEADINGS[line.kind]
     if heading not in rows:
         rows += [*([""] if rows else []), heading, ""]
     at = rows.index(heading) + 1
-    while at < len(rows) and not rows[at].startswith("#"):
+    while at < len(rows) and not rows[at].startswith("#"):  # to the next heading
         at += 1
-    while not rows[at - 1].strip() and at - 1 > rows.index(heading) + 1:
+    while not rows[at - 1].strip() and at - 1 > rows.index(heading) + 1:  # back over empty rows
         at -= 1
     rows.insert(at, line.line)
 
 
 def _expired(rows: Sequence[str], today: date) -> set[str]:
-    """Return the lines on errors, in a file's `rows`, that have expired."""
-    ended, heading = set(), ""
+    """Return those of a file's `rows`, under the heading for errors, that are too old, as `is_over` decides."""
+    expired, heading = set(), ""
     for row in rows:
         heading = row if row.startswith("#") else heading
         if heading == HEADINGS["error"] and is_over(row, today):
-            ended.add(row)
-    return ended
+            expired.add(row)
+    return expired
 
 
 # Lines for a new conversation.
 
 
 def lines_for(task: str, project: Path, approved: Collection[str], today: date) -> list[str]:
-    """Return the learned lines, approved by a person, that are relevant to a conversation's `task`, the best first."""
+    """Return the learned lines in the project's files that a person approved (with a digest in `approved`) and that
+    share a name or words with a conversation's `task`, the most similar first."""
     names = dict.fromkeys(map(LearnedFiles(project).file_of, KINDS))
     texts = (file_below(project, name) or "" for name in names)
     return relevant_lines([line for text in texts for line in approved_lines(text, approved, today)], task)
@@ -224,8 +244,9 @@ def relevant_lines(lines: Sequence[str], task: str) -> list[str]:
 
 
 def file_below(root: Path, path: str) -> str | None:
-    """Return the content of the text file `path` inside the folder `root`. None if it is too large, is missing, leads
-    out of the folder, also by a link, or has a second name (hard link), as strangers could misuse these."""
+    """Return the content of the text file `path` inside the folder `root`. Return None if it is missing or too large,
+    is outside the folder (also by a link), or has a second name (hard link), so that a stranger's repository cannot
+    show other files of the user."""
     try:
         top = os.path.realpath(root)  # unlike `resolve`, `realpath` accepts links that lead in a circle
         place = os.path.realpath(os.path.join(top, path))
@@ -240,14 +261,15 @@ def file_below(root: Path, path: str) -> str | None:
 
 def opening_text(lines: Collection[str], counter: TokenCounter, most_tokens: int) -> tuple[str, int]:
     """Return a text with learned `lines` for the beginning of a conversation, and the number of lines in it. It has as
-    many lines as fit in `most_tokens`, without their sources; it is empty if no line fits."""
+    many lines as fit in `most_tokens`; it is empty if no line fits. References to other conversations are left out, as
+    the new conversation cannot open them."""
     shown: list[str] = []
     text = ""
     for line in lines:
-        short = clean(_SOURCES.sub(lambda match: f" ({match[1]})" if match[1] else "", line))
-        longer = "\n".join(["<carried>", INTRODUCTION, *shown, short, "</carried>"])
-        if counter.text(longer) <= most_tokens:
-            shown, text = [*shown, short], longer
+        without_references = clean(_SOURCES.sub(lambda match: f" ({match[1]})" if match[1] else "", line))
+        longer_text = "\n".join(["<carried>", INTRODUCTION, *shown, without_references, "</carried>"])
+        if counter.text(longer_text) <= most_tokens:
+            shown, text = [*shown, without_references], longer_text
     return text, len(shown)
 
 
@@ -265,7 +287,7 @@ class FinishedConversation:
     digest: str
     """Digest of the whole conversation."""
     tokens: int
-    """Estimated number of tokens, rather too high, for the cost of reading the conversation."""
+    """Number of tokens, to estimate the cost of reading the conversation; an estimate that is rather too high."""
     time: float
     """Time of the last words in seconds since the epoch; 0 if unknown."""
     day: str
@@ -285,11 +307,12 @@ class Memory:
 
     @property
     def _project(self) -> str:
+        """Digest of the project's folder, as part of the names of its records."""
         return sha256(os.path.realpath(self.folder).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
     @cached_property
     def conversations(self) -> dict[str, dict[str, Any]]:
-        """Stored lessons of the project's conversations, by the conversation's name."""
+        """Data that `keep` stored for each conversation of the project (lessons, commits, reader), by its name."""
         prefix = f"lessons:{self._project}:"
         return {name.removeprefix(prefix): read for name, read in self.store.states(prefix).items()}
 
@@ -308,16 +331,17 @@ class Memory:
         return dict(self.store.get_state(f"learned:{self._project}") or {})
 
     def is_read(self, conversation: FinishedConversation, reader: str) -> bool:
-        """Return True if `reader` (``rules`` or a model) has read the conversation in its present form. If `reader` is
-        ``rules``, any reader counts, because a model reads more."""
+        """Return True if `reader` (``rules``, or the name of a model) has read the conversation in its present form. If
+        `reader` is ``rules``, a model may have read it, too, because a model finds more."""
         stored = self.conversations.get(conversation.name, {})
         return stored.get("digest") == conversation.digest and (reader == "rules" or stored.get("reader") == reader)
 
     def keep(
         self, conversation: FinishedConversation, reader: str, lessons: Sequence[Lesson], evidence: Evidence
     ) -> None:
-        """Store the `lessons` that `reader` found in a conversation, and the conversation's commits. With each lesson,
-        the digest of the history up to the end of its turn is stored: it is equal in all continuations."""
+        """Store the `lessons` that `reader` (``rules``, or the name of a model) found in a conversation, and the
+        conversation's commits. Each lesson is stored with a digest of all messages up to the end of its turn, so that
+        it is recognized in conversations that continue from there."""
         ends = [evidence.turns[lesson.turn].turn.stop for lesson in lessons]
         read = {
             "history": conversation.name,  # the store forgets the lessons with the history of this key
@@ -335,7 +359,7 @@ class Memory:
 
     @cached_property
     def review(self) -> Review:
-        """A model's choice among the lines proposed for the project; empty if no model has reviewed them."""
+        """A model's choice among the lines proposed for the project; empty if no model has reviewed any."""
         return Review.of(self.store.get_state(f"lessons-review:{self._project}") or {})
 
     def keep_review(self, review: Review) -> None:
@@ -346,13 +370,16 @@ class Memory:
             self.store.set_state(f"lessons-review:{self._project}", kept)
 
     def lines(self, every: Sequence[ProposedLine]) -> list[ProposedLine]:
-        """Return the lines that a model's review has kept, and new ones, except those that wait for a review by it."""
+        """Return those of `every` (all proposed lines) that a person may approve: the lines that a model's review kept,
+        and lines found by rules that it has not reviewed."""
         review = self.review
-        waiting = {name for name, read in self.conversations.items() if read["reader"] != "rules"}
-        unseen = [line for line in review.unseen(every) if line.sources[0].conversation not in waiting]
+        # lines that a model found are shown only when a model has reviewed them, too
+        read_by_model = {name for name, read in self.conversations.items() if read["reader"] != "rules"}
+        unseen = [line for line in review.unseen(every) if line.sources[0].conversation not in read_by_model]
         return [*(line for _, line in review.reviewed_lines(every)), *unseen]
 
     def approve(self, lines: Mapping[str, str], ended: Collection[str] = ()) -> None:
-        """Store the digests of approved `lines`, by key. Forget those in `ended`, which may be proposed again."""
+        """Store the digests of newly approved `lines`, by the line's key. Forget the digests in `ended`, so that their
+        lines may be proposed again."""
         kept = {key: digest for key, digest in self.approved.items() if digest not in ended}
         self.store.set_state(f"learned:{self._project}", {**kept, **lines})

@@ -1,4 +1,5 @@
-"""Lessons of a conversation: their kinds, when two are equal, and whether the conversation supports them.
+"""Lessons: things that a conversation shows and that later ones can use. Decides what kinds there are, when two lessons
+are equal, and whether the conversation proves a lesson.
 
 `by_rules` finds lessons by rules, `readers` in a model's answer.
 """
@@ -18,12 +19,15 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 """Kinds of lessons (things that a conversation shows and later ones can use)."""
 
 LEAST_ERROR_WORDS = 3
-"""Fewest words of an error to be recognized again, besides names and numbers: not ``exit code 1``."""
+"""Smallest number of words, without names and numbers, of an error that can be recognized when it comes back; ``exit
+code 1`` has fewer."""
 ERROR_CHARACTERS = 240
 """Largest length in characters of an error line that can be recognized again."""
 
 _WORD = re.compile(r"[^\W\d_]{4,}")
+"""Word of at least four letters."""
 _STEM_CHARACTERS = 6
+"""Number of letters at the beginning of two words that must be equal for the words to count as equal."""
 _COMMON_TEXT = (
     "about after also before code does error file from have into just like make more must need only please should some "
     "test tests than that them then there these this using want what when where which will with without would"
@@ -31,15 +35,16 @@ _COMMON_TEXT = (
 _COMMON = frozenset(word[:_STEM_CHARACTERS] for word in _COMMON_TEXT.split())
 """First letters of words that are too common to show what a text is about."""
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+")
+"""Space between two sentences."""
 _PLACE = re.compile(r"^\s*(?:\[[\w:.-]+\] )?(?:[\w./\\@-]+\.\w{1,5}[:(]\d+(?:[:,]\d+)*\)?:? *)?")
 """Place in a file at the beginning of an error: ``[lint] a/b.go:12:3: ``."""
 _QUOTED = re.compile(r"`[^`]*`|\"[^\"]*\"|'[^']*'")
 _IDENTIFIER = re.compile(r"\b[a-z]+[A-Z]\w*|\b[A-Z]\w+[A-Z]\w*")
 """Identifier with a capital inside: ``getUser``, ``HTTPClient``; not ``User``."""
 _NAME = re.compile(r"\A[^\d_/\\.]*+[\d_/\\.]\W*+\w")
-"""Word with a mark or digit before its last letter, such as a path or version: ``a/b.go``, ``v1.2``; not ``done.``."""
+"""Word with a mark or digit inside, such as a path or version: ``a/b.go``, ``v1.2``; not ``done.``."""
 _NUMBERED = re.compile(r"[/\d]")
-"""Character of words that differ each time an error occurs: paths, numbers, times."""
+"""Slash or digit, in words that may differ each time an error occurs: paths, numbers, times."""
 _RULE = re.compile(r"\((?!typecheck)[a-z][a-z-]{3,30}\)\s*$|\b[A-Z]{1,4}\d{3,4}\b|\berror TS\d+")
 """Name of the rule in a linter's error: ``… is not checked (errcheck)``, ``E501``; not ``(typecheck)``."""
 _NO_ERROR = re.compile(
@@ -60,15 +65,16 @@ class Lesson:
     turn: str
     """Id (``t12``) of the turn that contains `words`."""
     subject: str
-    """Key of what the lesson is about. With the same key it is the same error, or a decision on the same matter."""
+    """Key of what the lesson is about. Two lessons with the same key are the same error, or decisions on the same
+    matter."""
     mended: str = ""
     """Id of the turn in which the error was solved; empty if it was not, or if the lesson is no error."""
     lasting: bool = True
-    """True if the lesson counts already; False if another conversation must show it, too."""
+    """True if this conversation is enough to propose the lesson; False if another one must show it, too."""
     also: str = ""
-    """Id of another turn that contains names in the text which the first turn lacks; empty if there are none."""
+    """Id of another turn, which contains the names in `text` that the first turn does not; empty if there are none."""
     is_long: bool = False
-    """True if `words` are an item of the user's list of rules, which may be a form and not typed."""
+    """True if `words` are an item of a list of rules in the user's message, which may be a form that they pasted."""
 
 
 def sentence_key(text: str) -> str:
@@ -82,12 +88,13 @@ def sentences(text: str) -> list[str]:
 
 
 def beginnings(text: str) -> tuple[str, str]:
-    """Return `text` as it is and with a small first letter, as a capital at the beginning may not mark a name."""
+    """Return `text` as it is, and with a small first letter: ``Mutex`` may be a name, or just begin the sentence."""
     return text, text[:1].lower() + text[1:]
 
 
 def claim_with_words(kind: Kind, claim: str, words: str) -> str:
-    """Return the text of a lesson: the `claim`, then in quotes (or as code) the literal `words` that prove it."""
+    """Return the text of a lesson: a `claim`, then in quotes the literal `words` that prove it; those of an error as
+    code."""
     return f"{claim}: `{words.replace('`', '')}`" if kind == "error" else f"{claim}: “{words}”"
 
 
@@ -102,18 +109,18 @@ def stems(text: str) -> set[str]:
 
 
 def error_subject(text: str) -> str:
-    """Return a key by which an error is recognized when it comes back; empty if the error is too common. The key is the
-    error's text without places and numbers; of a linter's line also without names."""
+    """Return a key by which the error line `text` is recognized when it comes back; empty if the line is too long or
+    too common. The key is the text without places and numbers; of a linter's line also without names."""
     text = _PLACE.sub("", one_line(text))
     if len(text) > ERROR_CHARACTERS:
         return ""
     words = text.split()
-    if _RULE.search(text):
+    if _RULE.search(text):  # a linter reports the same error for many names
         words = [word for word in _QUOTED.sub(" ", text).split() if not _NAME.match(word)]
         words = _IDENTIFIER.sub(" ", " ".join(words)).split()
-    bare = sentence_key(" ".join(word for word in words if not _NUMBERED.search(word)))
-    is_specific = len(bare.split()) >= LEAST_ERROR_WORDS
-    return bare if is_specific and not _NO_ERROR.search(text) else ""
+    key = sentence_key(" ".join(word for word in words if not _NUMBERED.search(word)))
+    is_specific = len(key.split()) >= LEAST_ERROR_WORDS
+    return key if is_specific and not _NO_ERROR.search(text) else ""
 
 
 def is_plain(text: str) -> bool:
@@ -122,20 +129,21 @@ def is_plain(text: str) -> bool:
 
 
 def is_proven(lesson: Lesson, evidence: Evidence) -> bool:
-    """Return True if a conversation (its `evidence`) proves that a lesson is true, as a model may have invented it.
+    """Return True if a conversation (`evidence`, what was read from it) proves a lesson, as a model may have invented
+    it.
 
-    The turn of the lesson must contain its words, and its text must be plain (`is_plain`). The words of a wish must be
-    the user's, those of an error may be anywhere in the turn, and all others must be the user's or the agent's. Secrets
-    of the turn are removed first.
+    The turn of the lesson must contain its `words`, and its text must be plain (`is_plain`). The words of a wish must
+    be the user's, those of an error may be anywhere in the turn, and all others must be the user's or the agent's.
+    Secrets of the turn are removed before the comparison.
     """
     turn = evidence.turns.get(lesson.turn)
     if turn is None or not lesson.words.strip() or not is_plain(lesson.text):
         return False
-    spoken = tuple(turn.lines.of_sources("user", "agent"))  # pages and tools decide nothing
+    spoken = tuple(turn.lines.of_sources("user", "agent"))  # a web page or tool result may be a stranger's
     lines = {"wish": turn.user_lines, "error": turn.lines}.get(lesson.kind, spoken)
     return is_quoted(lesson.words, redact(join_lines(lines)), evidence)
 
 
 def is_quoted(words: str, text: str, evidence: Evidence) -> bool:
-    """Return True if `text` contains `words`, literally or with paths made relative to the project's folder."""
+    """Return True if `text` contains `words`, except for white space. Paths may be relative to the project's folder."""
     return one_line(words) in one_line(text) or one_line(words) in one_line(evidence.shown(text))
