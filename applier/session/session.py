@@ -145,9 +145,8 @@ class Session:
     ) -> None:
         """Open a session; with a known `session_id` and the same `store`, continue it.
 
-        Without `settings`, those of the environment, the project file and the defaults apply. Without `preset`,
-        `planner` or `window_tokens`, the settings decide (by default ``relevance``, ``auto``, and the known window of
-        the model or else 200,000 tokens).
+        By default, settings are those of the environment and the project file, and decide about preset, planner and
+        window: ``relevance``, ``auto``, and the known window of the model or else 200,000 tokens.
 
         Args:
             task: May be assigned later; empty means the user's own words.
@@ -161,8 +160,7 @@ class Session:
                 read at each call but not before, and each answer must be passed to `observe`.
 
         Raises:
-            SettingsError: a wrong type, an unknown preset, planner or hook, system and tools that leave no room, or
-                nothing to share the session by.
+            SettingsError: a wrong type, an unknown preset, planner or hook, no room for messages, no id to share by.
             StoreError: `session_id` was given, it is not shared, and the store cannot be read.
         """
         check_request(model, system, tools)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import partial
 from hashlib import sha256
 from itertools import pairwise
@@ -212,12 +212,7 @@ def learn_command(
             places = [str(project), *also]
             found = conversations_in(logs, places, now) if logs else stored_conversations(opened, places, now)
             model = stack.enter_context(open_model(**reading))
-
-            def unwritten() -> list[ProposedLine]:
-                return files.unwritten(proposed_lines(memory.heard, today))
-
-            report, lines = _read_all(found, memory, unwritten, model, cap, in_parallel=bool(logs))
-            report["lines"] = [line.line for line in lines]
+            report, lines = _read_all(found, memory, files, model, cap, today, in_parallel=bool(logs))
             keys = {line.line: line.key for line in lines}
             changes = files.merged(texts, lines, memory.approved, today)
         approved = set(memory.approved.values())
@@ -264,18 +259,23 @@ def _print(report: Mapping[str, Any]) -> None:
 def _read_all(
     found: Sequence[FinishedConversation | Unread],
     memory: Memory,
-    unwritten: Callable[[], list[ProposedLine]],
+    files: LearnedFiles,
     model: LessonsModel | None,
     cap: float,
+    today: date,
     *,
     in_parallel: bool,
 ) -> tuple[dict[str, Any], list[ProposedLine]]:
     """Read the conversations that were not read before, and have the `model`, if there is one, review their lessons.
     Return a report (its keys are those of ``--json``) and the lines to propose.
 
-    `unwritten` returns the lines that the present lessons propose. Work that may cost more than `cap` dollars is
-    refused before it begins. `in_parallel`: True to use several processes for many conversations.
+    Lines that `files` have already are not proposed again. Work that may cost more than `cap` dollars is refused before
+    it begins. `in_parallel`: True to use several processes for many conversations.
     """
+
+    def unwritten() -> list[ProposedLine]:
+        return files.unwritten(proposed_lines(memory.heard, today))
+
     readable = [one for one in found if isinstance(one, FinishedConversation)]
     reader = model.name if model else "rules"
     due = [conversation for conversation in readable if not memory.is_read(conversation, reader)]
@@ -291,7 +291,9 @@ def _read_all(
     lines = unwritten()
     if model is not None:
         _review_lines(lines, memory, model, cap, report)
-    return report, memory.lines(lines)
+    lines = memory.lines(lines)
+    report["lines"] = [line.line for line in lines]
+    return report, lines
 
 
 def _review_lines(
