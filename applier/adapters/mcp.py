@@ -125,7 +125,7 @@ class _Tools:
         return self._brief(self._visible.current())
 
     def brief_of(self, session: str) -> str:
-        """Brief of one session."""
+        """Return the brief (page of memory) of the session with the id `session`."""
         for conversation in self._visible.conversations():
             if conversation.session == session:
                 return self._brief(conversation)

@@ -55,19 +55,21 @@ class _Codex(WrappedClient):
     takes_server = True
 
     def upstreams(self) -> dict[str, str]:
+        """Return the address in Codex's settings, which it uses with a key of OpenAI and with a ChatGPT login."""
         addresses = super().upstreams()
         addresses.pop(OPENAI, None)  # Codex does not read the variable
-        _, url = self._address()  # Codex uses it with a ChatGPT login, too
+        _, url = self._address()
         return {**addresses, **({CHATGPT: url, OPENAI: _version_1(url)} if url else {})}
 
     def arguments(self, url: str, server: Sequence[str], variables: Sequence[str]) -> list[str]:
+        """Return the command line with options ``-c key=value``, which change settings. A value is TOML; JSON's texts
+        and lists are that, too."""
         setting, _ = self._address()
         options: dict[str, object] = {setting: f"{url}/v1"} if setting else {}
         if server:  # without `env_vars` it would run without any variable of the environment
             table = "mcp_servers.compactor"
             more = {"command": server[0], "args": [*server[1:]], "env_vars": [*variables]}
             options |= {f"{table}.{key}": value for key, value in more.items()}
-        # in the command line `-c key=value` changes a setting; the value is TOML, which JSON's texts and lists are too
         words = [word for key, value in options.items() for word in ("-c", f"{key}={json.dumps(value)}")]
         return [self.command[0], *words, *self.command[1:]]
 
@@ -90,6 +92,7 @@ class _Codex(WrappedClient):
         return name, url if isinstance(url, str) else ""
 
     def _settings(self, name: str) -> dict[str, Any]:
+        """Return the settings in the file `name` of Codex's folder; none if it cannot be read."""
         try:
             return tomllib.loads((home_folder(self.environment) / name).read_text("utf-8"))
         except (OSError, ValueError):

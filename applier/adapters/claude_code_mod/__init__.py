@@ -76,7 +76,7 @@ class ModelAnswer(BaseModel):
 
 
 def _usage(reported: Mapping[str, Any]) -> Usage:
-    """Return the token counts that a client `reported` for one request; counts that are implausible are left out."""
+    """Return the token counts that a client `reported` for one request, without those that are no plausible numbers."""
     known = {name: reported.get(name) for name in Usage.model_fields if name.endswith("_tokens")}
     counts = {name: count for name, count in known.items() if isinstance(count, int) and 0 < count <= MOST_TOKENS}
     return Usage(**counts, requests=int(bool(counts)))
@@ -159,7 +159,7 @@ class CodexHookCall(_Call):
 
 
 def conversation_id(call: _Call) -> str:
-    """Return the id of a conversation in the store: the client's session id, for a subagent with a digest added."""
+    """Return the id of a conversation in the store: the client's session id; for a subagent, with a digest after it."""
     return f"{call.session_id}.{_digest(call.agent_id)}" if call.agent_id else call.session_id
 
 
@@ -427,10 +427,11 @@ def _question(question: RelayedQuestion, settings: SessionSettings) -> dict[str,
 
 
 def _split_after_view(messages: Sequence[Message], store: Store, session_id: str) -> list[Message]:
-    """Return `messages` with the user's words after the last compacted list (the view) as a message of their own: the
-    client joins them to the view's last message, but a view is recognised only if it ends where a message ends."""
+    """Return `messages` with the user's first words after a compaction as a message of their own. The client appends
+    them to the last message of the compacted list (the view), which is recognised only if it ends where a message ends.
+    """
     saved = load_session(store, session_id)
-    view = saved.frame.head if saved is not None else []
+    view = saved.frame.head if saved is not None else []  # the newest compacted list, without messages after it
     at = len(view) - 1  # index of the view's last message
     if not view or len(messages) < len(view) or messages[at]["role"] != view[at]["role"]:
         return list(messages)

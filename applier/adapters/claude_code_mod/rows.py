@@ -190,8 +190,9 @@ class _Media:
     def sent_with(self, row: Row) -> list[Block]:
         """Return the text of the user's `row` with the images and documents of the same message; empty if it has none.
         None of them is returned a second time, for another row of the message."""
-        typed = [] if row.toolResults else self._typed.get(row.text.strip(), [])
-        sent = [block for block in (typed.pop(0) if typed else ()) if id(block) not in self._used]
+        with_text = [] if row.toolResults else self._typed.get(row.text.strip(), [])  # messages with the row's text
+        next_content = with_text.pop(0) if with_text else []
+        sent = [block for block in next_content if id(block) not in self._used]
         self._used.update(id(block) for block in sent if _is_medium(block))
         return sent if any(map(_is_medium, sent)) else []
 
@@ -215,8 +216,8 @@ def _key(content: Sequence[Block]) -> str:
 
 
 def rows_of(view: Sequence[Message], transcript: RowTranscript, *, thinking: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield `view`, a compacted conversation, as rows for the client. Rows that `transcript` names, with an image or a
-    document, are yielded as ``{"handle": …}``, so that the client keeps its own row; all others as text and calls.
+    """Yield `view`, a compacted conversation, as rows for the client. A row with an image or a document is yielded as
+    ``{"handle": …}``, its name in `transcript`, so that the client keeps its own row; all others as text and calls.
 
     `thinking`: True if the model accepts old thinking in a changed list. Then unchanged messages of the assistant are
     yielded by their handles too, because only the client's rows contain the thinking.
@@ -275,7 +276,7 @@ def _assistant_rows(content: Sequence[Block]) -> Iterator[dict[str, Any]]:
 
 def _user_rows(content: Sequence[Block], transcript: RowTranscript, used_handles: set[str]) -> Iterator[dict[str, Any]]:
     """Yield the rows of a user's message: one for each result, text and image. An image is yielded as the handle of the
-    client's row with it, or, if that is in `used_handles`, as a text that names it; then add the handle there."""
+    client's row with it, which is then added to `used_handles`; if it is in there already, as a text that names it."""
     at = 0
     while at < len(content):
         stop, handle = _row_with_media(content, at, transcript, used_handles)

@@ -52,7 +52,7 @@ class CompactionMiddleware(anthropic.Middleware):
     """
 
     for_agents_only = True
-    """Mark by which a planner's requests skip this middleware: its session would wait for the planner."""
+    """Mark by which a planner's requests skip this middleware; else session and planner would wait for each other."""
 
     def __init__(self, session: Session | SessionOf[Mapping[str, Any]]) -> None:
         """Compact by `session`: a session, or a function that returns the session for the body of a request. A client
@@ -108,7 +108,7 @@ class CompactionMiddleware(anthropic.Middleware):
 
 
 _HELPER_HEADER, _THREAD_HELPER = "x-stainless-helper", "message-thread"
-"""Header of the SDK, and its value in requests for a stored thread of which the SDK itself has all messages."""
+"""Header in which the SDK names its helpers, and the name of the one that keeps all messages of a stored thread."""
 
 
 def _without_thread(request: APIRequest, body: Mapping[str, Any]) -> Mapping[str, Any]:

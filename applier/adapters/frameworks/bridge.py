@@ -143,6 +143,7 @@ def opener(session: Session | SessionOf[R]) -> SessionOf[R]:
         logger.warning("sessions with the settings of this environment cannot be opened: %s", error)
 
     def session_or_none(request: R) -> Session | None:
+        """Return the session of `request`; None if the function returns None, or the session cannot be opened."""
         try:
             return session(request)
         except (StoreError, SettingsError) as error:
@@ -192,10 +193,11 @@ def apply_to_plain(
 def _joined(view: Sequence[T], messages: Sequence[T], pieces: Sequence[Sequence[T]]) -> list[T]:
     """Return `view` with messages that were split into `pieces` put together again: where all pieces of a message
     follow each other, the message itself replaces them."""
+    # pieces and whole message, by the identity of the first piece
     by_first = {id(group[0]): (group, message) for group, message in zip(pieces, messages, strict=True)}
     joined, at = list[T](), 0
     while at < len(view):
-        group, message = by_first.get(id(view[at]), ((view[at],), view[at]))
+        group, message = by_first.get(id(view[at]), ((view[at],), view[at]))  # a new message is its only piece
         is_whole = list(map(id, view[at : at + len(group)])) == list(map(id, group))
         joined.append(message if is_whole else view[at])
         at += len(group) if is_whole else 1

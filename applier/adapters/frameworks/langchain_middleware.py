@@ -75,7 +75,8 @@ class _Agent:
     """Last message of the agent's newest call of the model."""
 
     def is_continued_by(self, messages: Sequence[Any]) -> bool:
-        """Return True if `messages` begin with those of the newest call, by its last message alone (to save time)."""
+        """Return True if `messages` begin with those of the newest call. To save time, only its last message is
+        compared."""
         return 0 < self.message_count <= len(messages) and messages[self.message_count - 1] == self.last_message
 
 
@@ -129,8 +130,9 @@ class ThreadSessions:
 
 
 def _place(messages: Sequence[Any]) -> _Place:
-    """Return the place of the agent that runs now: ``tools:4f1c`` if LangGraph's namespace is that of its node for the
-    model, ``tools:4f1c|model:9a0e``. Without a thread, the id of the first message replaces the thread's."""
+    """Return the place of the agent that runs now. LangGraph's namespace ends with the node that runs, which is cut
+    off: ``tools:4f1c|model:9a0e`` becomes ``tools:4f1c``. Without a thread, the id of the first message replaces its
+    id."""
     try:
         configurable = get_config().get("configurable", {})
     except RuntimeError:  # the call is made outside a graph
@@ -153,6 +155,7 @@ def _context_tool(session_of: SessionOf[Any], name: str, description: str, input
     """Return a tool of `AGENT_TOOLS` in LangChain's form. Its errors become its results, so that the agent goes on."""
 
     def call(runtime: ToolRuntime[Any, Any], **arguments: Any) -> Answer:
+        """Answer the model's call from the session of the agent that runs now."""
         session = session_of(runtime)
         if session is None:
             raise ToolException("nothing of this conversation was compacted")

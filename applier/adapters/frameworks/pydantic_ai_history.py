@@ -118,8 +118,8 @@ def _apply_to_plain(
 
 
 def _pieces(message: ModelMessage) -> Iterator[ModelMessage]:
-    """Split a request into the parts that can be compacted and those that must stay (of unknown kinds), so that the
-    latter do not protect the former. A response is yielded whole."""
+    """Split a request in two, with the parts that can be compacted and with those of unknown kinds, because a message
+    with such a part is kept whole. A response is yielded whole."""
     if not isinstance(message, ModelRequest):
         yield message
         return
@@ -175,7 +175,7 @@ def _plain_of(message: ModelMessage) -> Message:
 
 
 def _is_in_conversation(part: Any) -> bool:
-    """Return False for a system prompt, which is no part of the conversation, and for an empty text."""
+    """Return True unless `part` is a system prompt or an empty text."""
     return not isinstance(part, SystemPromptPart) and (
         not isinstance(part, TextPart | UserPromptPart) or bool(part.content)
     )
@@ -247,8 +247,8 @@ def _is_of_built_in_tool(part: Any) -> bool:
 
 
 def _result_content(part: BaseToolReturnPart) -> str | list[Block]:
-    """Return the content of a tool result as a text, or as blocks if it contains media or must stay unchanged, which an
-    opaque block ensures."""
+    """Return the content of a tool result as a text, or as blocks if it contains media or must stay unchanged. Then an
+    opaque block is added, because a compaction keeps a result with such a block."""
     items = part.content if isinstance(part.content, list) else [part.content]
     must_stay = _is_of_built_in_tool(part)
     if not must_stay and not any(isinstance(item, _Media) for item in items):

@@ -110,7 +110,8 @@ class ProxyServer(AppServer):
 
     @property
     def named_url(self) -> str:
-        """Base URL for the agent that the proxy was started for, with a secret, as not every agent sends headers."""
+        """Base URL for the agent that the proxy was started for. Its path is a secret by which the proxy recognises the
+        agent, as not every agent can send it in a header."""
         return f"{self.url}/{self.settings.own.secret}" if self.settings.own.secret else self.url
 
     @property
@@ -216,6 +217,7 @@ async def _delete_old(store: SessionStore, bounds: RetentionTable) -> None:
     larger = None if megabytes is None else round(megabytes * _MEGABYTE)
 
     def clean() -> None:
+        """Delete what is too old or too much; log a failure of the store."""
         try:
             garbage = store.use(
                 lambda opened: collect_garbage(opened, older_than_seconds=older, larger_than_bytes=larger)

@@ -138,7 +138,7 @@ class ProxySettings:
 
 
 class FileSession(SessionSettings):
-    """Settings of a session in a team's file alone: no values come from the environment or a project's folder."""
+    """Settings of a session that come only from a team's file, not from the environment or a project's folder."""
 
     @classmethod
     def settings_customise_sources(  # type: ignore[override]  # it is called by these names
@@ -150,7 +150,7 @@ class FileSession(SessionSettings):
 
 @contextmanager
 def in_file(path: Path, key: str = "") -> Iterator[None]:
-    """Put the file `path` and the `key` in it before the text of each settings or store error raised inside."""
+    """Put ``path: key: `` (file and key in it) before the text of each settings or store error in a ``with`` block."""
     try:
         yield
     except (SettingsError, StoreError) as error:

@@ -79,7 +79,8 @@ class Conversation:
         self.replaced_digests, self.sent = (list(map(message_digest, messages)) if sent else []), sent
 
     def as_sent(self, messages: Sequence[Any]) -> list[Any]:
-        """Return `messages`, if they begin as before, with the list that was last sent in place of this beginning."""
+        """Return `messages` with the list `sent` in place of the messages that it replaced in the last request; return
+        them unchanged if they do not begin with these."""
         count = len(self.replaced_digests)
         is_same = list(map(message_digest, messages[:count])) == self.replaced_digests
         return [*self.sent, *messages[count:]] if count and is_same else list(messages)
@@ -178,7 +179,7 @@ class Conversations:
         self._open_tokens += conversation.open_tokens - before
 
     def _take_unused(self) -> Iterator[Conversation]:
-        """Remove and yield conversations to close, the one unused for longest first, as long as it is idle or all
+        """Remove and yield conversations to close: the one unused for longest, as long as it is idle or the open ones
         together are too large. The newest always stays."""
         idle_since = self._clock() - self._idle_seconds
         while len(self._by_id) > 1:
@@ -260,7 +261,7 @@ class Conversations:
 
 
 def _answers(messages: Sequence[Any]) -> Iterator[_AnswerDigests]:
-    """Yield the two digests of each answer of the model in `messages`."""
+    """Yield the two digests (`_AnswerDigests`) of each answer of the model in `messages`."""
     whole, alone, is_unique = hashlib.sha256(), hashlib.sha256(), False
     for message in messages:
         content = [block for block in blocks(message) if block.get("type") not in THINKING]

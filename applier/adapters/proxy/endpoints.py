@@ -218,6 +218,7 @@ class _StreamedAnswer(StreamingResponse):
         self.raw_headers = [pair for pair in upstream.headers.raw if pair[0].lower() not in removed]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer to the client; also if that fails, close the provider's and report what arrived of it."""
         try:
             await super().__call__(scope, receive, send)
         finally:

@@ -223,6 +223,7 @@ class Entrance:
         status = 499  # as logged if the client disconnects before the answer
 
         async def send_and_note(message: Message) -> None:
+            """Send a part of the answer; note the status and the time when the answer begins."""
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]

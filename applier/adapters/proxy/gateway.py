@@ -48,7 +48,7 @@ _LOGIN_BETA = "oauth-"
 _BYTES_PER_TOKEN = 4
 """Rough bytes per token if a provider reports no usage (a streamed chat completion, unless the client asks for it)."""
 _AS_IT_CAME = "the request went out as it came"
-"""Effect of an error of the proxy on a request that is counted as failed."""
+"""Effect of an error of the proxy, for its log; a request with this effect is counted as failed."""
 _logger = logging.getLogger("applier.proxy")
 _TOKEN_FIELDS = {
     "uncached": "input_tokens",

@@ -213,7 +213,8 @@ _ENDS = {"response.completed": "", "response.incomplete": "", "response.failed":
 """Types of the last event of an answer, each with the failure that it reports; empty for none."""
 _LATE = "no answer in time: raise settings.timeout_seconds"
 _WORK_FIELDS = ("tools", "tool_choice", "parallel_tool_calls", "include", "prompt_cache_key", "text")
-"""Fields of the agent's request that a question needs only after the conversation, as they are cached together."""
+"""Fields of the agent's request that a question keeps only if it follows the conversation, which is cached with them.
+"""
 
 
 _AgentRequest = tuple[str, Mapping[str, str], Mapping[str, Any]]

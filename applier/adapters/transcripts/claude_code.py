@@ -267,8 +267,8 @@ def _chain(line: _LogLine | None, parents: Mapping[int, _LogLine], end: Mapping[
 
 
 def _with_siblings(lines: Collection[_LogLine], path: Collection[int]) -> set[int]:
-    """Return the numbers of the lines on `path` (one branch, by line numbers) and of lines that belong to them: lines
-    without a uuid, other blocks of the same answers, and results of tool calls in all of these."""
+    """Return the numbers of the lines on `path` (line numbers of one branch) and of other lines that belong to it:
+    lines without a uuid, other blocks of the same answers, and results of tool calls in all of these."""
     chosen = {line.number for line in lines if line.number in path or line.uuid is None}
     answers = {line.answer_id for line in lines if line.answer_id and line.number in chosen}
     chosen.update(line.number for line in lines if line.answer_id in answers)
@@ -376,8 +376,9 @@ _AS_OWN_SUMMARY = {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
 
 
 def _new_lines(message: Message, number: int, origins: Origins) -> Iterator[LogLine]:
-    """Yield log lines for a message that is not in the old log: one for each block of an assistant's message, or run of
-    a user's blocks, as only texts by a compaction are marked as a summary. `number` makes an answer's id unique."""
+    """Yield log lines for a message that is not in the old log. Each block of an assistant's message has a line. Of a
+    user's message, texts by a compaction have lines of their own, as only they are marked as a summary. `number` makes
+    an answer's id unique."""
     if message["role"] == "assistant":
         answer = {"type": "message", "role": "assistant", "model": "<synthetic>", "stop_reason": None}
         answer["id"] = f"msg_{uuid5(UUID(origins.session_id), f'answer {number}').hex}"

@@ -26,7 +26,7 @@ _LINE_TYPES = frozenset({"session_meta", "response_item", "event_msg", "turn_con
 _SILENT = frozenset(
     {"", "reasoning", "ghost_snapshot", "compaction", "compaction_summary", "additional_tools", "configuration_update"}
 )
-"""Types of items that are left out without a warning."""
+"""Types of items without content for a transcript, such as encrypted reasoning; they are left out without a warning."""
 
 
 class _Codex:
@@ -62,7 +62,7 @@ class _Codex:
         return rollout.finish(self, dict(document.lines), system="\n\n".join(rollout.system) or None, part=part)
 
     def write(self, messages: Sequence[Message], like: Transcript, session_id: str) -> str:
-        # Codex from 0.145 on expects a number on each line
+        """Return `messages` as the log of a new session. Codex from 0.145 on expects a number on each line."""
         origins = Origins(messages, like, session_id)
         lines = (*_head(like, origins), *_shown(origins), *_items(messages, origins))
         return "".join(json_text({**line, "ordinal": number}) for number, line in enumerate(lines))
@@ -164,13 +164,13 @@ class _Rollout(Assembly):
 def _head(like: Transcript, origins: Origins) -> Iterator[LogLine]:
     """Yield the lines of a new log before its messages, copied from the old log: the session's data, the instructions
     and tools, the description of the surroundings, and the newest settings."""
-    start = min((number for numbers in like.source["lines"] for number in numbers), default=0)
+    first_message = min((number for numbers in like.source["lines"] for number in numbers), default=0)  # its line
     lines = list(origins.log.values())
     metas: list[LogLine] = [line["payload"] for line in lines if line.get("type") == "session_meta"]
     ids = {"id": origins.session_id, "session_id": origins.session_id}
     yield _line(origins, "session_meta", {"timestamp": origins.start, **(metas or [{}])[0], **ids})
     for number, line in origins.log.items():
-        if number < start and line.get("type") == "response_item":  # instructions and tools
+        if number < first_message and line.get("type") == "response_item":  # instructions and tools
             yield _line(origins, "response_item", line["payload"])
     # without these lines, Codex describes its surroundings to the model once more
     yield from (line for line in lines if line.get("type") == "world_state")
@@ -185,7 +185,7 @@ def _line(origins: Origins, kind: str, payload: LogLine) -> LogLine:
 _SHOWN = frozenset(
     {"user_message", "agent_message", "task_started", "task_complete", "turn_aborted", "thread_rolled_back"}
 )
-"""Types of events by which Codex shows a resumed conversation on its screen."""
+"""Types of log lines (events) by which Codex shows a resumed conversation on its screen."""
 _SHOWN_ITEMS = frozenset({"UserMessage", "AgentMessage"})
 """Types of completed items that Codex shows on its screen."""
 

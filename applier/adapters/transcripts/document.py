@@ -77,7 +77,8 @@ def file_content(path: Path) -> bytes:
 
 
 def _decoded(name: str, raw: bytes) -> tuple[str, TranscriptError | None]:
-    """Return `raw` as text, with bytes that are not UTF-8 replaced, and an error for the first of these, if any."""
+    """Return `raw` as text, with bytes that are not UTF-8 replaced by ``�``, and an error about
+    the first such byte; None if there is none."""
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise TranscriptError(f"{name}: starts with the byte order mark of UTF-16 (0x{raw[:2].hex()}); expected UTF-8")
     try:
@@ -131,7 +132,8 @@ def _records(name: str, lines: Sequence[tuple[int, str]]) -> tuple[list[tuple[in
 
 
 _MOST_JOINED, _MOST_STARTS = 40, 1_000
-"""Most lines that are tried as one value, and most places in a damaged line where an object is sought."""
+"""Largest number of lines that are joined to one JSON value; largest number of ``{`` in a damaged line that are tried
+as the beginning of an object."""
 
 
 def _joined_value(lines: Sequence[str]) -> tuple[list[Any], int]:

@@ -182,7 +182,8 @@ def _messages(holder: Data, role: str, *keys: str) -> list[Any]:
 
 
 def _runs(value: Any) -> list[EntryList]:
-    """Return the conversation of each run of LangSmith: its inputs, then its outputs without repetition."""
+    """Return the conversation of each run of LangSmith: its inputs, then its outputs, unless these begin with the
+    inputs."""
     runs: list[EntryList] = []
     for run in (run for run in objects_in(value) if "run_type" in run):
         inputs, outputs = (run.get(side) or {} for side in ("inputs", "outputs"))
@@ -249,7 +250,7 @@ _UNSPOKEN = frozenset({"change_agent_state", "agent_state_changed", "null", "con
 
 
 def _openhands(entry: Data) -> EntryContent:
-    """Yield the content of an event of OpenHands 1, or of an action or observation (its result) of earlier versions."""
+    """Yield senders and blocks of an event of OpenHands 1, or of an action or observation (result) before version 1."""
     if isinstance(entry.get("kind"), str):
         yield from _openhands_event(entry)
     elif "observation" in entry:

@@ -68,7 +68,7 @@ class MessageList:
     """Function that converts Anthropic messages back to entries."""
 
     def detects(self, document: Document) -> bool:
-        """Return True if the first list in `document` that shows a format at all has this format."""
+        """Return True if `document` has this format, by the first list in it that is enough to decide."""
         answers = (self.recognises(found.entries, found.container) for found in self._lists(document))
         return next((answer for answer in answers if answer is not None), False)
 
@@ -156,7 +156,7 @@ def _message_lists(document: Document) -> list[EntryList]:
         return []
     elif value and all(map(_is_record, value)):
         records = {(number, "messages"): record for number, record in enumerate(value)}
-    else:
+    else:  # a list of messages, unless it contains only texts, numbers and lists
         has_entries = not value or not all(isinstance(item, str | int | float | list) for item in value)
         return [EntryList({}, list(map(plain_entry, value)))] if has_entries else []
     return [EntryList(record, list(map(plain_entry, record["messages"])), path) for path, record in records.items()]
@@ -181,7 +181,7 @@ def _system(name: str, field_value: Any, leading: Sequence[Any]) -> str | list[B
 
 
 def _replaced(value: Any, path: KeyPath, entries: Sequence[Any]) -> Any:
-    """Return a copy of `value` with `entries` at `path`; everything outside the path is shared, not copied."""
+    """Return a copy of the JSON `value` with the list `entries` at `path`; what is not on the path is not copied."""
     if not path:
         return entries
     copy: Any = dict(value) if isinstance(value, dict) else list(value)
@@ -352,6 +352,7 @@ def list_finder(is_entry: Callable[[Data], bool], *keys: str) -> Callable[[Any],
     an object for which `is_entry` returns True. Without such a list, the value itself is tried as a list."""
 
     def conversations(value: Any) -> list[EntryList]:
+        """Return the conversations in the JSON `value`; an empty list if it has another form."""
         places = [(holder, key) for holder in objects_in(value) for key in keys]
         holders = [(holder, key) for holder, key in places if any(map(is_entry, objects_in(holder.get(key))))]
         if not holders and isinstance(value, list) and any(map(is_entry, objects_in(value))):
@@ -373,5 +374,6 @@ def with_system_blocks(holder: Data) -> Data:
 def read_only(
     name: str, title: str, conversations: Callable[[Any], list[EntryList]], convert: Callable[[Data], EntryContent]
 ) -> MessageList:
-    """Return a file format that can only be read. `convert` reads one entry; the others are fields of `MessageList`."""
+    """Return a file format that can only be read. `convert` returns the content of one entry; the other arguments are
+    fields of `MessageList`."""
     return MessageList(name, title, partial(paired, convert), conversations=conversations)

@@ -175,7 +175,7 @@ def strip_openai(messages: Sequence[Message]) -> list[Message]:
 
 
 def _without_remainder(data: Data) -> Data:
-    """Return a message or block without the additional key in it and its blocks; the same object if none has it."""
+    """Return a message or block without the key `REMAINDER` in it or its content; the same object if none has it."""
     inner = data.get("content")
     if isinstance(inner, list):
         bare = [_without_remainder(block) if isinstance(block, dict) else block for block in inner]
@@ -192,8 +192,8 @@ def leading_system(messages: Sequence[object]) -> int:
 
 def is_chat(messages: Sequence[object], container: Data) -> bool | None:
     """Return True if `messages` are OpenAI's, False if they are Anthropic's, None if they could be either. The first
-    role, field or type that only one of the two has decides, and else a system message in front, unless there is a
-    field for it in the `container`, the object around the list."""
+    role, field or type that only one of the two has decides. Without one, a system message in front makes them OpenAI's
+    unless the `container`, the object around the list, has a field ``system``."""
     for message in messages:
         if not isinstance(message, dict):
             continue
@@ -248,7 +248,8 @@ _DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.S)
 
 
 def _block_of_part(part: Data) -> Block:
-    """Return the Anthropic block for `part`; the same object if it is one already, or no block can express it."""
+    """Return the Anthropic block for a `part` of OpenAI's content; the same object if it has the form of a block, or no
+    block can express it."""
     kind, file = part["type"], part.get("file")
     if kind in ("text", "refusal"):
         text = _required(part, kind)
@@ -262,6 +263,7 @@ def _block_of_part(part: Data) -> Block:
 
 
 def _source(url: str) -> Data:
+    """Return the ``source`` of an Anthropic block for a `url`: the data itself for a ``data:`` URL."""
     data_url = _DATA_URL.fullmatch(url)
     if data_url is None:
         return {"type": "url", "url": url}

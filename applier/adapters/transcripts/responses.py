@@ -27,7 +27,7 @@ from planner.reading.secrets import quoted
 CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
 """Types of items that call a tool of the client, each with the name of the field that contains the input."""
 TYPED_CALLS = {"shell_call": "shell", "apply_patch_call": "apply_patch", "computer_call": "computer"}
-"""Types of items that call a tool which OpenAI defines and the client runs, each with the name of the tool."""
+"""Types of items that call a tool of OpenAI's own which the client runs, each with a name for the tool."""
 OUTPUTS = frozenset(f"{kind}_output" for kind in (*CALLS, *TYPED_CALLS))
 """Types of items that contain a tool's result."""
 
@@ -101,7 +101,8 @@ def _script_call(script: str) -> tuple[str, dict[str, Any]] | None:
     if len(tools) + len(typed) != 1 or _OPEN.search(rest):
         return None
     try:
-        for session_id, characters in typed:
+        if typed:
+            session_id, characters = typed[0]
             return "write_stdin", {"session_id": int(session_id), "chars": json.loads(characters)}
         # several calls of the same tool are one call with an argument of several lines
         return tools[0], {_SCRIPT_ARGUMENTS[tools[0]]: "\n".join(json.loads(literal) for _, literal in calls)}
@@ -153,7 +154,7 @@ def _command_output(text: str) -> tuple[str, int | None]:
 
 
 def item_blocks(content: str | list[dict[str, Any]] | None) -> list[Block]:
-    """Return the `content` of an item as Anthropic blocks."""
+    """Return the `content` of an item (a text, parts or None) as Anthropic blocks."""
     if not isinstance(content, list):
         return [{"type": "text", "text": content}] if content else []
     return [part_block(part) for part in content]
@@ -389,7 +390,8 @@ def _function_item(block: Block) -> Data:
 
 
 def _common_tail(old: Sequence[Message], new: Sequence[Message]) -> int:
-    """Count the messages at the end that both lists share, edited ones with the same calls or results included."""
+    """Count the equal messages at the end of both lists. An edited message counts as equal if it contains the same
+    calls or results."""
     count = 0
     for before, after in zip(reversed(old), reversed(new), strict=False):
         is_same = before == after or (

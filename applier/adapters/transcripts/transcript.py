@@ -257,7 +257,7 @@ class Pairing:
         messages with their calls.
 
         `from_host`: True if the agent's program wrote the text, not the person. `joins`: True to continue the newest
-        message if it is a user's in the same part. `only_in`: reading of the log in which the message appears.
+        message if it is a user's in the same part. `only_in`: way of reading the log in which the message appears.
         """
         before = self.pieces[-1] if joins and self.pieces else None
         if before is not None and before.role == "user" and before.part == self.part:
