@@ -1,8 +1,8 @@
-"""Evaluates methods of compaction, on cuts of transcripts and by exams, at several target sizes.
+"""Evaluates methods of compaction at several target sizes, on transcripts that were cut, and by exams.
 
-A cut divides a transcript at one message; a method gets only the messages before it. An exam has questions about a
-conversation, answered from its compacted list: the literal score is the share of questions with an accepted string in
-the list. No model is asked for an answer.
+A cut divides a transcript at one message. A method compacts only the messages before it; then the agent's later
+messages show which of the names before it were needed. An exam has questions about a conversation: its score is the
+share of questions with an accepted string in the compacted list. No model is asked for an answer.
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ Value = TypeVar("Value")
 CUT_SHARES = (0.5, 0.8)
 """Shares of a transcript's tokens at which it is cut, by default."""
 LEAST_PREFIX_TOKENS = 15_000
-"""Smallest size of the part of a transcript before a cut, as a shorter part needs no compaction."""
+"""Smallest size of the messages before a cut, as fewer tokens need no compaction."""
 LEAST_NEEDS = 8
 """Smallest number of needs (names that the agent uses again) after a cut; fewer would prove nothing."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Transcript that was cut at one message, to see whether a method keeps what the agent needs afterwards."""
+    """Transcript that was cut at one message. A method compacts the messages before the cut; those after it show which
+    names the agent needed later (`needs`)."""
 
     name: str
     """Name of the transcript and index of the message, such as ``run@120``."""
@@ -67,7 +68,8 @@ class Cut:
 
 @dataclass(frozen=True)
 class EvaluationRow:
-    """Measurement of one method of compaction, at one target size, on one transcript that was cut."""
+    """Measurements of the list that one method of compaction made, for one target size, of the messages before one
+    cut in a transcript."""
 
     method: str
     ratio: float
@@ -76,22 +78,26 @@ class EvaluationRow:
     size: float
     """Tokens of the compacted list, divided by the tokens before the cut."""
     recall: NeedRecall
-    """Needs (names that the agent uses later) that the compacted list contains or lacks."""
+    """Names that the agent uses after the cut (needs), and which of them the compacted list contains."""
     survival: Survival
-    """Failures and user's demands that the compacted list contains."""
+    """Failures, and demands of the user, before the cut, and which of them the compacted list contains."""
     violations: int
     """Number of rules of the Messages API that the compacted list breaks."""
     payback_calls: float | None
-    """Number of calls until the smaller list has paid for rewriting the cache; None if it never does."""
+    """Number of later calls after which the smaller prompts have saved what it costs to write the changed prompt to the
+    cache; None if they never do."""
 
 
 @dataclass(frozen=True)
 class EvaluationMean:
-    """Mean results of one method of compaction at one target size, over all transcripts that were cut."""
+    """Mean results of one method of compaction at one target size, over all cuts. Sizes are shares of the tokens before
+    the cut, `plain` to `demands_kept` are shares of what the lists should contain (see `NeedRecall`, `Survival`)."""
 
     method: str
     ratio: float
+    """Target size, as a share of the tokens before the cut."""
     cuts: int
+    """Number of cuts in the mean."""
     size: float
     largest: float
     """Largest size of a compacted list."""
@@ -102,13 +108,14 @@ class EvaluationMean:
     violations: int
     """Number of broken rules of the API in all compacted lists."""
     payback_calls: float | None
-    """Mean number of calls until a compaction pays, of those that pay back; None if none does."""
+    """Mean of `EvaluationRow.payback_calls`, without those that are None; None if all are."""
 
 
 def cut_transcript(
     name: str, messages: Sequence[Message], task: str, shares: Sequence[float] = CUT_SHARES
 ) -> list[Cut]:
-    """Cut a transcript at these `shares` of its tokens, to see what compaction would lose; leave out too small cuts."""
+    """Cut a transcript at these `shares` of its tokens, to see what compaction would lose. Leave out cuts with too few
+    tokens before them, or fewer than `LEAST_NEEDS` names that the agent needs after them."""
     cuts = [cut_at(name, messages, task, point) for point in cut_points(messages, shares)]
     return [cut for cut in cuts if len(cut.needs) >= LEAST_NEEDS]
 
@@ -120,7 +127,8 @@ def cut_at(name: str, messages: Sequence[Message], task: str, point: int) -> Cut
 
 
 def cut_points(messages: Sequence[Message], shares: Sequence[float] = CUT_SHARES) -> list[int]:
-    """Return the indices of messages of the assistant at which to cut a transcript, one for each share."""
+    """Return the indices of the messages before which to cut a transcript: for each of the `shares`, the first message
+    of the assistant with this share of all tokens before it, if these are enough (`LEAST_PREFIX_TOKENS`)."""
     totals = list(accumulate((message_tokens([message]) for message in messages), initial=0))
     answers = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
     points = [next((at for at in answers if totals[at] >= share * totals[-1]), None) for share in shares]
@@ -128,8 +136,9 @@ def cut_points(messages: Sequence[Message], shares: Sequence[float] = CUT_SHARES
 
 
 def evaluate(methods: Mapping[str, Method], cuts: Sequence[Cut], ratios: Sequence[float]) -> list[EvaluationRow]:
-    """Let each method compact each cut to each target size; return a row of measurements for each result. `ratios`:
-    targets as shares of the tokens before the cut. Methods without a recorded answer are left out."""
+    """Let each method (by name) compact the messages before each cut to each target size; return a row of measurements
+    for each result. `ratios`: targets as shares of the tokens before the cut. A method that needs recorded answers of
+    a model is left out where there are none."""
     rows = []
     for cut, (name, method), ratio in product(cuts, methods.items(), ratios):
         with suppress(NotRecorded):
@@ -139,7 +148,8 @@ def evaluate(methods: Mapping[str, Method], cuts: Sequence[Cut], ratios: Sequenc
 
 
 def measured(cut: Cut, name: str, result: Sequence[Message], ratio: float) -> EvaluationRow:
-    """Return measurements of the list `result`, which the method `name` made of `cut` for the target `ratio`."""
+    """Return measurements of the list `result`, which the method `name` made of the messages before `cut` for the
+    target `ratio` (share of their tokens)."""
     return EvaluationRow(
         method=name,
         ratio=ratio,
@@ -161,8 +171,12 @@ def evaluate_files(
     workers: int = 1,
     done: Callable[[], None] = lambda: None,
 ) -> tuple[list[EvaluationRow], list[str]]:
-    """Return the rows for the cuts of transcript files, and an error text for each file that cannot be read. `model`:
-    planner model of the method ``model``. `workers` processes measure; `done` is called after each file."""
+    """Cut the transcripts in the files `paths`, and let the named methods compact them to each target size in `ratios`.
+    Return the rows of measurements, and an error text for each file that cannot be read.
+
+    `model`: planner model of the method ``model``; None for that of the settings. `workers`: number of processes that
+    measure. `done` is called after each file, to show the progress.
+    """
     work = partial(_file_rows, methods=methods, ratios=ratios, model=model)
     results_by_path = {}
     for path, result in in_processes(work, paths, workers) if workers > 1 else ((path, work(path)) for path in paths):
@@ -185,16 +199,18 @@ def _file_rows(
 
 
 def count_violations(result: Sequence[Message]) -> int:
-    """Return the number of rules that `result` breaks and for which the Messages API would refuse it."""
+    """Return the number of places in the list `result` for which the Messages API would refuse it."""
     return sum(violation.refused for violation in check_messages(result))
 
 
 def payback_of(before: Sequence[Message], result: Sequence[Message]) -> float | None:
-    """Return the calls until `result`, shorter than `before`, has paid for rewriting the cache; None for never."""
+    """Return the number of calls after which the shorter list `result` has saved what it costs to write its changed
+    part to the cache; None if it never does. `before`: the list that was compacted."""
     tokens = message_tokens(before)
-    same = (message_digest(old) == message_digest(new) for old, new in zip(before, result, strict=False))
-    unchanged = message_tokens(before[: sum(takewhile(bool, same))])
-    calls = payback_calls(tokens, tokens - message_tokens(result), unchanged)
+    is_same = (message_digest(old) == message_digest(new) for old, new in zip(before, result, strict=False))
+    unchanged_count = sum(takewhile(bool, is_same))
+    cached_tokens = message_tokens(before[:unchanged_count])
+    calls = payback_calls(tokens, tokens - message_tokens(result), cached_tokens)
     return calls if math.isfinite(calls) else None
 
 
@@ -230,7 +246,7 @@ QUESTION_KINDS: tuple[QuestionKind, ...] = get_args(QuestionKind)
 
 
 class ExamQuestion(BaseModel, frozen=True):
-    """Question about a conversation, with its accepted answers, to test a compacted list."""
+    """Question about a conversation, to test a compacted list, which should contain one of the accepted answers."""
 
     number: int = Field(alias="n")
     kind: QuestionKind
@@ -260,7 +276,7 @@ class Exam(BaseModel, frozen=True):
 
 @dataclass(frozen=True)
 class ExamSample:
-    """Exam together with the conversation that its questions are about, to be compacted."""
+    """Exam together with the conversation that its questions are about, and that methods are to compact."""
 
     exam: Exam
     messages: Sequence[Message]
@@ -271,7 +287,8 @@ class ExamSample:
 
 @dataclass(frozen=True)
 class ExamView:
-    """Compacted conversation as text, made by a method for a target size, in which an exam's answers are looked for."""
+    """Text of the list to which a method compacted a conversation for a target size. An exam's answers are looked for
+    in it."""
 
     exam: Exam
     method: str
@@ -283,7 +300,7 @@ class ExamView:
 
     @property
     def sha(self) -> str:
-        """Digest of the text, which identifies it among other texts."""
+        """Digest of the text, by which scores from elsewhere are matched with it."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
@@ -293,7 +310,7 @@ class ExamView:
 
     @property
     def lost(self) -> list[ExamQuestion]:
-        """Questions that the text does not answer, as the method removed too much."""
+        """Questions with no accepted answer in the text."""
         scores = self.scores
         return [question for question in self.exam.questions if not scores[question.number]]
 
@@ -308,12 +325,16 @@ class ExamMean:
     exams: int
     """Number of exams in the mean."""
     size: float
+    """Mean size of the compacted lists, as a share of the conversation's tokens."""
     score: float
+    """Mean score of all questions, from 0 to 1."""
     by_kind: dict[QuestionKind, float]
+    """Mean score of the questions of each kind; a kind without questions is left out."""
 
 
 def read_exams(places: Sequence[Path]) -> list[Exam]:
-    """Return the exams in `places`, which are files or folders."""
+    """Return the exams in `places`, which are JSON files, or folders with such files. Raise TranscriptError if there
+    are none, or if one is not valid."""
     paths = [path for place in places for path in (sorted(place.glob("*.json")) if place.is_dir() else [place])]
     if not paths:
         raise TranscriptError(f"{', '.join(map(str, places))}: contains no exams (.json)")
@@ -322,8 +343,8 @@ def read_exams(places: Sequence[Path]) -> list[Exam]:
 
 
 def read_checked(path: Path, form: TypeAdapter[Value], cure: str = "") -> Value:
-    """Return the content of the JSON file `path`, checked to have this `form`. Raise TranscriptError if it has another;
-    the text names the file and the field, and ends with `cure`."""
+    """Return the content of the JSON file `path` as a value of the type in `form`. Raise TranscriptError if it has
+    another form; the text names the file and the field, and ends with `cure`."""
     try:
         return form.validate_json(path.read_bytes())
     except ValidationError as error:
@@ -351,7 +372,8 @@ def exam_views(
     sample: ExamSample, names: Sequence[str], ratios: Sequence[float], model: str | None = None
 ) -> Iterator[ExamView]:
     """Let each method in `names` compact the sample's conversation to each share of its tokens in `ratios`; yield the
-    texts. `model`: planner model of the method ``model``. Methods without a recorded answer are left out."""
+    texts. `model`: planner model of the method ``model``. A method that needs recorded answers of a model is left out
+    where there are none."""
     for ratio in ratios:
         for name, method in methods_for(f"{sample.exam.transcript}@{ratio}", names, model).items():
             with suppress(NotRecorded):
@@ -365,7 +387,8 @@ def exam_view(sample: ExamSample, method: str, ratio: float, text: str) -> ExamV
 
 
 def exam_means(scored: Sequence[tuple[ExamView, Mapping[int, float]]]) -> list[ExamMean]:
-    """Return the mean scores of each method at each target. `scored`: texts with scores of questions, by number."""
+    """Return the mean scores of each method at each target size. `scored`: compacted texts, each with the scores of the
+    exam's questions by their numbers; a question may be without a score."""
     means = []
     for method, ratio in dict.fromkeys((view.method, view.ratio) for view, _ in scored):
         group = [(view, scores) for view, scores in scored if (view.method, view.ratio) == (method, ratio)]

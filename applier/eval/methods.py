@@ -1,7 +1,7 @@
 """Methods of compaction to compare, by name: planners, presets, recorded answers, plain baselines, the user's own.
 
-The baselines use no plan and no guards. Writes only to temporary stores, except that a method with recorded answers
-writes the prompts whose answers are missing.
+The baselines use no plan, and no guards that repair a plan. Writes only to temporary stores, except that a method with
+recorded answers of a model writes the prompts of missing answers.
 """
 
 from __future__ import annotations
@@ -32,22 +32,26 @@ from planner.reading.messages import Message, blocks, read_history
 from planner.reading.tokens import TokenCounter
 
 Method = Callable[[Sequence[Message], str, int], list[Message]]
-"""Function ``method(messages, task, target_tokens)`` that returns a shorter list, in o200k tokens of all text."""
+"""Function ``method(messages, task, target_tokens)`` that returns a shorter list. `target_tokens`: wanted size of the
+list, in o200k tokens of all its text."""
 
 RECORDED, PROMPTS = "recorded:", "prompts:"
+"""Beginnings of the names of methods with recorded answers of a model, and with the user's own prompts, before the
+folder with the answers or prompts."""
 CLEARED = "[cleared]"
 """Text in place of a removed tool result."""
 _YOURS = re.compile(r"[\w.]+:\w+")
 """Name of a user's own method of compaction: ``module:function``."""
 
 WINDOWS = (1.0, 2.0, 3.5, 5.0, 10.0)
-"""Window sizes to try with a preset, as multiples of the target size, as it is not known how much a preset leaves."""
+"""Sizes of the context window to try with a preset, as multiples of the target size, as it is not known to what size a
+preset compacts."""
 LEAST_WINDOW_TOKENS = 2_000
 """Smallest window that `SessionSettings` accepts."""
 
 
 class NotRecorded(PlannerUnavailable):
-    """Error for a transcript without a recorded answer."""
+    """Error for a transcript without a recorded answer of a model."""
 
 
 @dataclass(frozen=True)
@@ -71,16 +75,17 @@ class FolderPlanner:
         return [file.read_text("utf-8") for file in files]
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """Return the plan in the recorded answers; if some are missing, write prompts and raise `NotRecorded`."""
+        """Return the plan in the recorded answers. If some are missing, write their prompts and raise `NotRecorded`."""
         answers = self.answers
-        recorded = self._file("answer").is_file()
-        prompts = () if recorded else rendered_prompts(request, answers=answers)
-        if len(prompts) <= len(answers):  # recorded, or nothing to ask
+        has_single_answer = self._file("answer").is_file()
+        prompts = () if has_single_answer else rendered_prompts(request, answers=answers)
+        if len(prompts) <= len(answers):  # no answer is missing, or nothing is to be asked
             return RelayedPlanner(answers).propose(request)
         self.folder.mkdir(parents=True, exist_ok=True)
         last = len(prompts)
         files = []
-        for number in range(len(answers) + 1, last) or [last]:  # the last prompt needs the answers to all others
+        # the last prompt contains the answers to all others, so it is written only if it alone is missing
+        for number in range(len(answers) + 1, last) or [last]:
             files.append(self._file("prompt", number if last > 1 else 0))
             files[-1].write_text(prompts[number - 1], "utf-8")
         listed = ", ".join(file.name for file in files)
@@ -92,8 +97,9 @@ class FolderPlanner:
 
 
 def find_method(name: str, model: str | None = None, sample: str = "") -> Method:
-    """Return the method of compaction called `name`; raise SettingsError if there is none. `model`: planner model of
-    ``model`` and ``prompts:DIR``. `sample`: name of the recorded answers."""
+    """Return the method of compaction called `name`, such as ``rules`` or ``preset:NAME``; raise SettingsError if there
+    is none. `model`: model that the methods ``model`` and ``prompts:DIR`` ask; None for that of the settings. `sample`:
+    beginning of the names of files with recorded answers."""
     if name.startswith(RECORDED):
         return partial(compact_by, planner=FolderPlanner(Path(name.removeprefix(RECORDED)), sample))
     if name.startswith(PROMPTS):
@@ -118,12 +124,13 @@ def methods_for(sample: str, names: Sequence[str], model: str | None = None) -> 
 
 
 def _own_method(module: str, function: str) -> Method:
-    """Return the user's own function as a method of compaction; an error in it becomes a `SettingsError`."""
-    if places := os.environ.get("PYTHONPATH"):  # which the command ignores until here
+    """Return the user's `function` in `module` as a method of compaction; an error in it becomes a `SettingsError`."""
+    if places := os.environ.get("PYTHONPATH"):  # the command ignores this variable otherwise
         sys.path += places.split(os.pathsep)
     name = f"method {module}:{function}"
 
     def checked(messages: Sequence[Message], task: str, target_tokens: int) -> list[Message]:
+        """Call the user's function, and check that it returns a list."""
         with _explained_errors(name):
             view: list[Message] = method(messages, task, target_tokens)
         if not isinstance(view, list):
@@ -139,7 +146,8 @@ def _own_method(module: str, function: str) -> Method:
 
 @contextmanager
 def _explained_errors(name: str) -> Iterator[None]:
-    """Turn an error of the user's own code in the block, unless it is a `CompactorError`, into a `SettingsError`."""
+    """Turn an error of the user's own code in the ``with`` block into a `SettingsError` about `name`; a
+    `CompactorError` stays as it is."""
     try:
         yield
     except CompactorError:
@@ -152,13 +160,16 @@ def _explained_errors(name: str) -> Iterator[None]:
 def compact_by(
     messages: Sequence[Message], task: str, target_tokens: int, planner: Any = "rules", model: str | None = None
 ) -> list[Message]:
-    """Return the list that a planner makes of `messages` for this size, as a share: it counts tokens otherwise."""
+    """Return the compacted list that a `planner` (and its `model`) makes of `messages` for the size `target_tokens`."""
+    # the target is passed on as a share of the messages, as the planner does not count in o200k tokens
     ratio = min(1.0, target_tokens / max(1, message_tokens(messages)))
     return list(preview(plan_compaction(messages, task, target_ratio=ratio, planner=planner, model=model)).messages)
 
 
 def compact_by_preset(messages: Sequence[Message], task: str, target_tokens: int, preset: str) -> list[Message]:
-    """Return the largest list within the target that a preset makes in one of the `WINDOWS`, or else the smallest."""
+    """Let a session with this `preset` compact `messages` for each window size in `WINDOWS`. Return the largest list
+    that has at most `target_tokens`; if none has, the smallest."""
+    # the window is in the session's own tokens, of which there may be more or fewer than o200k tokens
     token_ratio = TokenCounter.for_model().messages(messages) / max(1, message_tokens(messages))
     lists: list[list[Message]] = []
     for width in WINDOWS:
@@ -171,7 +182,7 @@ def compact_by_preset(messages: Sequence[Message], task: str, target_tokens: int
 
 
 def newest(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:
-    """Return the newest whole turns that fit in `target_tokens`: a plain method, to compare others with."""
+    """Return the newest whole turns that fit in `target_tokens`, for comparison with better methods."""
     history = read_history(messages)
     turns = [list(history.messages_of(turn)) for turn in history.turns]
     sizes = accumulate(map(message_tokens, reversed(turns)))
@@ -180,7 +191,8 @@ def newest(messages: Sequence[Message], _task: str, target_tokens: int) -> list[
 
 
 def clear_results(messages: Sequence[Message], _task: str, target_tokens: int) -> list[Message]:
-    """Return `messages` with the oldest tool results replaced by one word, until they fit in `target_tokens`."""
+    """Return `messages` with tool results replaced by ``[cleared]``, the oldest first, until the list fits in
+    `target_tokens`."""
     tokens, result = message_tokens(messages), list(messages)
     for place, message in enumerate(messages):
         if tokens <= target_tokens:
@@ -188,7 +200,7 @@ def clear_results(messages: Sequence[Message], _task: str, target_tokens: int) -
         cleared = [
             {**block, "content": CLEARED} if block["type"] == "tool_result" else block for block in blocks(message)
         ]
-        if cleared != list(blocks(message)):
+        if cleared != list(blocks(message)):  # the message has a result
             result[place] = {**message, "content": cleared}
             tokens += message_tokens([result[place]]) - message_tokens([message])
     return result

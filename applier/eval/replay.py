@@ -1,4 +1,4 @@
-"""Replays a transcript call by call through a session, to see what the session would have sent and cost.
+"""Replays a transcript call by call through a session, to see what the session would have sent, and what that costs.
 
 Simulates calls, prices and the clock; calls no model. Checks every list that the session returns.
 """
@@ -25,25 +25,29 @@ from planner.reading.tokens import TokenCounter
 from planner.validity import check_messages
 
 SECONDS_PER_CALL = 15.0
-"""Time between two calls of the agent, including the run of a tool."""
+"""Simulated time between two calls of the agent in seconds, including the run of a tool."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedCall:
-    """Simulated call of the agent's model, with what the session would have sent in it."""
+    """Simulated call of the agent's model, with the list of messages that the session would have sent."""
 
     history_messages: int
+    """Number of messages of the transcript before this call."""
     history_tokens: int
     """Tokens of the prompt without any compaction, with the system prompt."""
     sent_tokens: int
+    """Tokens of the prompt that the session would have sent, with the system prompt."""
     cached_tokens: int
-    """Tokens at the front that are the same as in the previous call, so that the cache has them."""
+    """Tokens at the beginning that are the same as in the previous call, so that they are read from the cache."""
     invalidated_tokens: int
-    """Tokens of the previous call from its first message on that is missing or changed in this one."""
+    """Tokens of the previous call from the first message on that is changed or missing in this call."""
     limit_tokens: int
+    """Largest number of tokens for the prompt that the window has room for."""
     level: Level
+    """How near the prompt is to the limit, as the session judges it."""
     violations: tuple[str, ...]
-    """Rules of the API that the sent list breaks and the transcript does not."""
+    """Rules of the API that the sent list breaks, although the transcript does not."""
     events: tuple[Event, ...]
     """Events of the session during this call, such as compactions."""
     sent: Sequence[object] = field(repr=False)
@@ -56,17 +60,17 @@ class ReplayedCall:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Results of replaying a whole transcript."""
+    """Results of replaying a whole transcript through a session with this `preset` and window."""
 
     preset: str
     window_tokens: int
     calls: tuple[ReplayedCall, ...]
     unrestorable: tuple[str, ...]
-    """Problems of the store: originals that are missing or changed."""
+    """Problems of the store after the replay: original messages that are missing or changed."""
 
     @property
     def compactions(self) -> list[Event]:
-        """Events of the compactions that changed messages sent before."""
+        """Events of the compactions that changed messages sent earlier. Others only shortened a new tool result."""
         events = (event for call in self.calls for event in call.events if event.kind == "post_compact")
         return [event for event in events if event.trigger != "arrival"]
 
@@ -87,7 +91,7 @@ class Replay:
 
     @property
     def exceeded(self) -> int:
-        """Number of calls whose prompt was too long for the window."""
+        """Number of calls with a prompt that was too long for the window."""
         return sum(call.sent_tokens > call.limit_tokens for call in self.calls)
 
     @property
@@ -114,7 +118,8 @@ def replay(
     replace: bool = False,
 ) -> Replay:
     """Replay the transcript `messages` through a session that stores originals in `store`. The other arguments are
-    those of `Session`. `replace`: the agent goes on with the list that the session returns, and not with its own."""
+    those of `Session`. `replace`: the simulated agent continues with the list that the session returned; else with its
+    own whole list, so that the session must recognise it."""
     calls: list[ReplayedCall] = []
     session = Session(
         task,
@@ -129,7 +134,7 @@ def replay(
     )
     counter = TokenCounter.for_model(model)
     for call in _replayed(session, messages, counter, counter.request((), system), model, replace):
-        calls.append(call)  # noqa: PERF402 - one by one, since the clock counts them
+        calls.append(call)  # noqa: PERF402 - one by one, as the session's clock depends on their number
     name = preset if isinstance(preset, str) else preset.name
     return Replay(name, window_tokens, tuple(calls), tuple(_unrestorable(messages, store)))
 
@@ -138,22 +143,22 @@ def _replayed(
     session: Session, messages: Sequence[object], counter: TokenCounter, fixed_tokens: int, model: str, replace: bool
 ) -> Iterator[ReplayedCall]:
     """Replay a transcript: yield a simulated call in place of each message of the assistant. `fixed_tokens`: size of
-    the system prompt."""
+    the system prompt. `replace`: the agent continues with the list that the session returned."""
     agents_list: list[Any] = []
     before: Sequence[Any] = ()  # the list sent last
-    history_tokens, logged, counted = fixed_tokens, 0, dict[int, int]()
+    history_tokens, logged, tokens_by_id = fixed_tokens, 0, dict[int, int]()
 
     def tokens(message: object) -> int:
-        """Return the tokens of `message`, counted once for each object."""
-        if id(message) not in counted:
-            counted[id(message)] = counter.message(plain_message(message))
-        return counted[id(message)]
+        """Return the tokens of `message`, from memory if this object was counted before."""
+        if id(message) not in tokens_by_id:
+            tokens_by_id[id(message)] = counter.message(plain_message(message))
+        return tokens_by_id[id(message)]
 
     for at, message in enumerate(messages):
         if at and plain_message(message)["role"] == "assistant":
             sent = session.prepare(agents_list)
-            first = first_difference(before, sent)
-            same = len(before) if first is None else first
+            first_changed = first_difference(before, sent)
+            same = len(before) if first_changed is None else first_changed  # number of equal messages at the beginning
             events, state = session.log(), session.state
             yield ReplayedCall(
                 history_messages=at,
@@ -174,7 +179,7 @@ def _replayed(
 
 
 def _new_violations(history: Sequence[object], sent: Sequence[object], model: str) -> Iterator[str]:
-    """Yield the rules of the API that the list `sent` breaks and its `history` does not."""
+    """Yield the rules of the API that the list `sent` breaks and the `history`, from which it was made, does not."""
     if len(sent) == len(history) and all(map(is_, sent, history)):
         return
     known = {violation.code for violation in check_messages(history, model=model)}
@@ -184,7 +189,8 @@ def _new_violations(history: Sequence[object], sent: Sequence[object], model: st
 
 
 def _unrestorable(messages: Sequence[object], store: Store) -> Iterator[str]:
-    """Yield the store's damages, and a problem for each stored history that is no beginning of `messages`."""
+    """Yield a text for each damaged record of the store, and for each stored history that is not exactly the beginning
+    of the transcript `messages`."""
     yield from (finding.problem for finding in store.verify())
     plain = [plain_message(message) for message in messages]
     for stored in store.histories():
