@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import accumulate, chain, islice, product
+from itertools import accumulate, chain, product
 from typing import Literal, NamedTuple, get_args
 
 from planner.evidence import Evidence, TurnEvidence
@@ -535,15 +535,15 @@ def counts_more_effects(brief: str) -> bool:
 
 def _rest(others: Sequence[PageStatement], most_objects: int) -> PageStatement:
     """Return one statement in place of `others`: ``more effects since t8: 3× send_mail (Ada, Eve, …)``. It names the
-    first of the turns, at most `MOST_NAMED` tools and `most_objects` of their objects, and cites the turns of these, or
-    the last one of each tool."""
+    first of the turns, the `MOST_NAMED` tools with most effects and at most `most_objects` of their objects, and cites
+    the turns of these, or the last one of each tool."""
     numbers = [int(turn_id[1:]) for statement in others for turn_id in statement.turns]
     since = f" since t{min(numbers)}" if len({*numbers}) > 1 else ""
     of_tools: dict[str, list[PageStatement]] = {}
     for statement in others:
         if statement.heading == "EFFECTS" and (name := _TIMES.sub("", statement.text).split(maxsplit=1)):
             of_tools.setdefault(name[0], []).append(statement)
-    named = [*islice(of_tools.items(), MOST_NAMED)]
+    named = sorted(of_tools.items(), key=lambda tool_and_done: -_number_of_effects(tool_and_done[1]))[:MOST_NAMED]
     most_of_tool = most_objects // max(1, len(named))
     texts = [_tool_with_objects(tool, done, most_of_tool) for tool, done in named]
     more = ["…"] if len(of_tools) > MOST_NAMED else []
@@ -555,13 +555,19 @@ def _rest(others: Sequence[PageStatement], most_objects: int) -> PageStatement:
 def _tool_with_objects(tool: str, done: Sequence[PageStatement], most_objects: int) -> str:
     """Return the name of a tool with the number of its effects, of which `done` are the statements, and at most
     `most_objects` of their objects: ``3× send_mail (Ada, Eve, …)``."""
-    count = sum(int(times[1]) if (times := _TIMES.match(statement.text)) else 1 for statement in done)
-    arguments = (_TIMES.sub("", statement.text).removeprefix(tool).strip() for statement in done)
+    count = _number_of_effects(done)
+    arguments = (_TIMES.sub("", statement.text).removeprefix(tool) for statement in done)
     names = (shortened(_OBJECT_END.split(text)[0], OBJECT_CHARACTERS) for text in arguments)
     objects = list(dict.fromkeys(filter(None, names)))
     shown = [*objects[:most_objects], *(["…"] if len(objects) > most_objects else [])]
     name = tool if count == 1 else f"{count}× {tool}"
     return f"{name} ({', '.join(shown)})" if most_objects and objects else name
+
+
+def _number_of_effects(statements: Iterable[PageStatement]) -> int:
+    """Return how many effects the `statements` report, of which one may report several equal ones: ``2× transfer``."""
+    times = (_TIMES.match(statement.text) for statement in statements)
+    return sum(int(match[1]) if match else 1 for match in times)
 
 
 def fit_brief(text: str, counter: TokenCounter, most_raw_tokens: float) -> tuple[str, int]:
