@@ -89,7 +89,9 @@ MOST_MARKS = 24
 """Largest number of quotation marks in a statement in which quotations inside of quotations are looked for."""
 _CLAUSE_END = lazy_pattern(r"(?<=; )|(?<=[；。])")
 """End of a clause in any script."""
-_EDGES = " .!?\"'“”„«»‘‹›「」『』"
+_BLANKS_AND_MARKS = " \t\"'“”„«»‘‹›「」『』"
+"""Characters at either end of a sentence that do not belong to it."""
+_EDGES = f"{_BLANKS_AND_MARKS}.!?"
 """Characters at either end of a quotation that do not matter for a comparison."""
 _IN_CODE = lazy_pattern(r"[=(\[{,:+]$")
 """Sign of code right before a quotation mark: ``print("hello big world")``."""
@@ -333,8 +335,8 @@ def _plain(text: str) -> str:
 
 def _with_plain_inner_marks(text: str, users_words: str) -> str:
     """Return `text` with apostrophes in place of the quotation marks inside of a quotation of the user, so that it is
-    read as one: ``"set "Colour" to "red""`` becomes ``"set 'Colour' to 'red'"``."""
-    marks = [mark.start() for mark in _MARK.finditer(text)]
+    read as one: ``"set "Colour" to "red""`` becomes ``"set 'Colour' to 'red'"``. Code in backquotes stays as it is."""
+    marks = [mark.start() for mark in _MARK.finditer(text) if text[: mark.start()].count("`") % 2 == 0]
     if 2 < len(marks) <= MOST_MARKS:
         for first, last in ((first, last) for first in marks for last in marks[::-1] if last > first):
             inner = text[first + 1 : last]
@@ -384,8 +386,8 @@ def _with_whole_sentences(statement: PageStatement, users_words: str, evidence: 
 
     def extended(match: re.Match[str]) -> str:
         words = match[0][1:-1]
-        part = words.strip(" .…")
-        if _count_words(words) < QUOTE_WORDS or _folded(part) not in users_words:
+        part, is_code = words.strip(" .…"), match.string[: match.start()].count("`") % 2 == 1
+        if is_code or _count_words(words) < QUOTE_WORDS or _folded(part) not in users_words:
             return match[0]
         forms = (match[0][0] + form + match[0][-1] for form in _honest_forms(part, evidence))
         return next(filter(_QUOTE.fullmatch, forms), match[0])
@@ -420,7 +422,7 @@ def _sentences_around(part: str, line: str) -> str:
     at = line.lower().find(part)
     ends = [0, *(match.end() for match in SENTENCE_END.finditer(line)), len(line.lower())]
     start, stop = max(end for end in ends if end <= at), min(end for end in ends if end >= at + len(part))
-    return _BULLET.sub("", line[start:stop]).strip()
+    return _BULLET.sub("", line[start:stop]).strip(_BLANKS_AND_MARKS)
 
 
 def covered_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:

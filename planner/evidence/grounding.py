@@ -97,6 +97,7 @@ _HYPHENATED = lazy_pattern(rf"[{LETTERS}]+(?:-[{LETTERS}]+)+")
 """Words joined by hyphens: ``run-time``, ``Top-Liste``."""
 _DAYS = lazy_pattern(r"(\d{1,2})\.(?:\d{1,2}\.?)?-(\d{1,2})(?:\.\d{1,2})?")
 """Range of days: ``23.-27``, ``23.-27.11``, ``21.12.-4.1``."""
+_DIGITS = lazy_pattern(r"\d+")
 _TIMES = lazy_pattern(r"[xX]\d{1,2}")
 """Number of times: ``x4``."""
 _SIMPLE_ID = lazy_pattern(r"[A-Za-z]+-?\d+")
@@ -232,7 +233,7 @@ class NameIndex:
         tokens = min((self._tokens.get(component, []) for component in components), key=len)
         if name.isalpha() or _SIMPLE_ID.fullmatch(name):
             name, tokens = name.casefold(), [token.casefold() for token in tokens]
-        return any(_occurs(name, token) for token in tokens)
+        return any(_occurs(name, token) or _occurs(name, _path_in_url(token)) for token in tokens)
 
     def holds_figure(self, digits: str) -> bool:
         """Return True if the source contains the number `digits`, in any notation. The source must have a number with
@@ -332,6 +333,15 @@ class NameIndex:
         part = re.compile(rf"(?:\b|_{hump}){re.escape(name)}(?=\b|_|[A-Z])")
         return any(name in text and part.search(text) for text in self._texts)
 
+    def joins(self, folder: str, file: str) -> bool:
+        """Return True if a line of the source names both the `folder` and the `file`, each by itself: ``link.txt in
+        /workspace``; not if the file is there in another folder."""
+        folder_pattern, file_pattern = (
+            re.compile(rf"(?<![{WORD}./\\~-]){re.escape(name)}/?(?![{WORD}/])") for name in (folder, file)
+        )
+        lines = chain.from_iterable(text.splitlines() for text in self._texts if file in text and folder in text)
+        return any(folder_pattern.search(line) and file_pattern.search(line) for line in lines)
+
     def contains(self, text: str) -> bool:
         """Return True if the source contains `text` anywhere, even within a word."""
         return any(text in form for form in self._forms())
@@ -355,6 +365,12 @@ def _labelled_numbers(text: str) -> Iterator[tuple[str, int, str]]:
     for match in _LABELLED.finditer(searched):
         kind = next(kind for kind, word in match.groupdict().items() if word)
         yield kind, int(match[match.lastindex or 0]), text[slice(*match.span())]
+
+
+def _path_in_url(token: str) -> str:
+    """Return the path of a URL: ``/submit`` of ``http://localhost:8000/submit``; "" if `token` is no URL."""
+    _, slash, path = token.partition("://")[2].partition("/")
+    return slash + path
 
 
 def _occurs(name: str, text: str, stop: int = maxsize) -> bool:
@@ -487,7 +503,7 @@ def _missing_name(name: str, source: NameIndex) -> Iterator[str]:
         address, _, last = name.rpartition("/")
         if not (source.holds(address) and source.holds(last)):  # the URL may join an address and a path of the source
             yield name
-    elif "/" in name and _is_choice(name, source):
+    elif "/" in name and (_is_choice(name, source) or source.joins(*name.rsplit("/", 1))):
         return
     elif days := _DAYS.fullmatch(name):
         yield from (day for day in days.groups() if not source.holds_figure(day))
@@ -497,11 +513,26 @@ def _missing_name(name: str, source: NameIndex) -> Iterator[str]:
         yield from _missing(timestamp[1], "", source)
         yield from _missing(timestamp[2], "", source)
     else:
-        joined = name.split("-") if _is_compound(name) else [part for part in _SPLIT.split(name) if part]
+        ends = _ends_of_range(name)
+        joined = ends or (name.split("-") if _is_compound(name) else [part for part in _SPLIT.split(name) if part])
         if len(joined) > 1:
             yield from (lacked for part in joined for lacked in _missing(part, "", source, counts=False))
         else:
             yield name
+
+
+def _ends_of_range(name: str) -> list[str]:
+    """Return the first and the last name of a range of numbered names: ``sent_140`` and ``sent_148`` for
+    ``sent_140-sent_148`` or ``sent_140-148``; empty if `name` is none."""
+    parts = name.split("-")
+    half = len(parts) // 2
+    first, last = "-".join(parts[:half]), "-".join(parts[half:])
+    if _DIGITS.search(first) and _DIGITS.sub("0", first) == _DIGITS.sub("0", last):
+        return [first, last]
+    start, _, end = name.rpartition("-")
+    stem = start.removesuffix(start[-len(end) :])
+    is_short = end.isdecimal() and start[-len(end) :].isdecimal() and stem[-1:] and not stem[-1].isdecimal()
+    return [start, stem + end] if is_short else []
 
 
 def _is_compound(name: str) -> bool:

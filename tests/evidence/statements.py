@@ -18,6 +18,18 @@ STATEMENTS = {
             "gift_card_7219",
             "gift_card_7218",
         ),
+        (
+            "sent_140, then sent_141 up to sent_148; POST http://localhost:8000/submit answered 200",
+            "Mails sent_140-sent_148 are out, the report went to /submit.",
+            "sent_148",
+            "sent_149",
+        ),
+        (
+            "write the address in a file called link.txt and put it under the /workspace folder, never in /tmp/a.txt",
+            "The address goes to /workspace/link.txt.",
+            "/workspace/link",
+            "/workspace/a",
+        ),
         ("You are in the Hall. East leads to the Attic", "Hall -E- Attic.", "Attic", "Attic_2"),
         ("The carrier was on time 98.7% of days, n=412.", "On time 98.7 % (n = 412).", "98.7", "97.8"),
         (

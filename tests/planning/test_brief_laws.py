@@ -197,6 +197,16 @@ def test_a_short_part_of_a_sentence_shows_where_it_is_cut(part, is_marked):
     assert [finding.code for finding in findings] == ["brief_quote"] * (f'"{written}"' not in checked)
 
 
+@pytest.mark.parametrize(
+    "code", ['{"solution": ""}', "Item 'Lay's Classic Chips' not found", 'print("keep the port at", port)']
+)
+def test_code_in_a_statement_stays_as_it_is_beside_a_quotation(code):
+    words = f'Never rename src/auth.ts. Then post {code} to the server and "keep the port at 18080" as it is.'
+    evidence = analyze([{"role": "user", "content": words}, SESSION[1]]).evidence
+    checked, _ = check_brief(f'REQUEST\n- post `{code}`, "Never rename src/auth.ts." (t1)', evidence)
+    assert f"`{code}`" in checked
+
+
 @given(st.sampled_from(QUOTATION_MARKS[:4]), st.sampled_from(("'{}'", *QUOTATION_MARKS[:4])), st.sampled_from(HEADINGS))
 def test_a_quotation_inside_of_the_users_words_is_part_of_them(marks, inner, heading):
     words = 'Set "Farbe" to "dunkelrot wie Wein" and "Menge" to "5".'
