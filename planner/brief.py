@@ -102,6 +102,8 @@ _UNFINISHED = lazy_pattern(r":$|^\|.*\|$|^[-=|: ]+$")
 """Line that is no statement: ``Files changed:``, or a row of a table; not ``src/a.py: edited``."""
 _JSON_KEY = lazy_pattern(r'"[^"\n]{1,60}"\s{0,4}:')
 """Key in JSON: ``"status":``."""
+_CODE = lazy_pattern(r"`[^`]*`|\"[^\"\n]{1,60}\"\s{0,4}:(?:\s{0,4}\"[^\"\n]{0,600}\")?")
+"""Code in backquotes, or field of JSON: ``"status": "booked"``. Quotation marks in it quote nobody."""
 _MORE_EFFECTS = lazy_pattern(r"more effects(?: since t\d{1,7})?(?:: .*+)?")
 """Statement in place of effects for which there is no room: ``more effects since t8: 3× send_mail (Ada, Eve, …)``."""
 _TIMES = lazy_pattern(r"\b(\d+)× ")
@@ -335,8 +337,9 @@ def _plain(text: str) -> str:
 
 def _with_plain_inner_marks(text: str, users_words: str) -> str:
     """Return `text` with apostrophes in place of the quotation marks inside of a quotation of the user, so that it is
-    read as one: ``"set "Colour" to "red""`` becomes ``"set 'Colour' to 'red'"``. Code in backquotes stays as it is."""
-    marks = [mark.start() for mark in _MARK.finditer(text) if text[: mark.start()].count("`") % 2 == 0]
+    read as one: ``"set "Colour" to "red""`` becomes ``"set 'Colour' to 'red'"``. Code in backquotes and JSON stay as
+    they are."""
+    marks = [mark.start() for mark in _MARK.finditer(text) if not _is_code(text, mark.start())]
     if 2 < len(marks) <= MOST_MARKS:
         for first, last in ((first, last) for first in marks for last in marks[::-1] if last > first):
             inner = text[first + 1 : last]
@@ -344,6 +347,11 @@ def _with_plain_inner_marks(text: str, users_words: str) -> str:
                 text = text[: first + 1] + _MARK.sub("'", inner) + text[last:]
                 break
     return text
+
+
+def _is_code(text: str, at: int) -> bool:
+    """Return True if the index `at` of `text` is in code or JSON."""
+    return any(code.start() <= at < code.end() for code in _CODE.finditer(text))
 
 
 def _quoted(statement: PageStatement, users_words: str, evidence: Evidence) -> tuple[PageStatement, str]:
@@ -386,8 +394,12 @@ def _with_whole_sentences(statement: PageStatement, users_words: str, evidence: 
 
     def extended(match: re.Match[str]) -> str:
         words = match[0][1:-1]
-        part, is_code = words.strip(" .…"), match.string[: match.start()].count("`") % 2 == 1
-        if is_code or _count_words(words) < QUOTE_WORDS or _folded(part) not in users_words:
+        part = words.strip(" .…")
+        if (
+            _is_code(match.string, match.start())
+            or _count_words(words) < QUOTE_WORDS
+            or _folded(part) not in users_words
+        ):
             return match[0]
         forms = (match[0][0] + form + match[0][-1] for form in _honest_forms(part, evidence))
         return next(filter(_QUOTE.fullmatch, forms), match[0])

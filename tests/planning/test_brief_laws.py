@@ -207,6 +207,13 @@ def test_code_in_a_statement_stays_as_it_is_beside_a_quotation(code):
     assert f"`{code}`" in checked
 
 
+def test_json_of_the_user_keeps_its_quotation_marks():
+    words = '{"moderator_style": "neutral and calm", "personality_impact": 0.1, "final_form": "a table of projects"}'
+    evidence = analyze([{"role": "user", "content": words}, SESSION[1]]).evidence
+    brief = f"REQUEST\n- a debate: {words[1:-1]} (t1)"
+    assert check_brief(brief, evidence)[0] == brief
+
+
 @given(st.sampled_from(QUOTATION_MARKS[:4]), st.sampled_from(("'{}'", *QUOTATION_MARKS[:4])), st.sampled_from(HEADINGS))
 def test_a_quotation_inside_of_the_users_words_is_part_of_them(marks, inner, heading):
     words = 'Set "Farbe" to "dunkelrot wie Wein" and "Menge" to "5".'
