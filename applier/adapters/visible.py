@@ -110,7 +110,8 @@ class Visible:
         return next((one for one in conversations if one.session in self._sessions), conversations[0])
 
     def _newest_first(self) -> list[VisibleConversation]:
-        """Return the result of `conversations` in reverse order, or raise ReferenceNotFound if there are none."""
+        """Return the conversations that may be read: those of subagents, the newest first, then those of the sessions
+        themselves. If there are none, raise ReferenceNotFound with the reason."""
         if conversations := self.conversations():
             return conversations[::-1]
         if not self._sessions:
@@ -133,7 +134,7 @@ class Visible:
             raise ReferenceNotFound(_NO_CONVERSATION)
         try:
             if self._is_typed:
-                self._newest_first()
+                self._newest_first()  # it raises an error if nothing is stored
         except (ReferenceNotFound, StoreError) as error:
             return str(error)
         return ""
@@ -186,7 +187,7 @@ class Visible:
         """Return at most `limit` turns that match `text`, with ids such as ``h1a:t12``: those of subagents first (by
         newest event), then those of the session. `part` (sender or kind of text) and `tool` narrow the search."""
         keys = [conversation.history_key for conversation in self._newest_first()]
-        names = shortest_names([key.removeprefix("h") for key in keys])
+        names = shortest_names([key.removeprefix("h") for key in keys])  # keys as short as they stay unique
         results = {key: self.store.search(text, key, part=part, tool=tool, limit=limit) for key in keys}
         matches = (
             replace(match, turn_id=f"{names[key.removeprefix('h')]}:{match.turn_id}")

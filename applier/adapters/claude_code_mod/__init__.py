@@ -287,6 +287,7 @@ def _is_small(compaction: Compaction, session: Session, settings: SessionSetting
     window is free. The client is then not asked to compact by itself, because its summary would be longer."""
     if compaction.applied or compaction.is_repeated or compaction.tokens_before > settings.window_tokens / 2:
         return False
+    # no step of the session changed anything, or too little for its costs
     return not compaction.tier or session.log()[-1].kind == "not_worth_it"
 
 

@@ -94,7 +94,8 @@ class CompactedHistory(AbstractCapability[Any]):
     async def on_model_request_error(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, error: Exception
     ) -> ModelResponse:
-        """Raise RetryModelRequest if the prompt was too long and the session has a shorter one; else raise `error`."""
+        """Raise RetryModelRequest if the prompt was too long and the session has a shorter one, with which the request
+        is then prepared again; else raise `error`."""
         session = self._session_of(ctx) if request_context.attempt < _TRIES else None
         if session is not None:
             recover = partial(session.recover, error=error)

@@ -175,6 +175,7 @@ class Conversations:
         conversation.used_at = self._clock()
         conversation.answer_keys = [(scope, digest) for digest in newest_digests]
         state, before = conversation.session.state, conversation.open_tokens
+        # the session holds the whole history, with what compactions left out
         conversation.open_tokens = max(_LEAST_TOKENS, state.tokens + state.reclaimed_tokens)
         self._open_tokens += conversation.open_tokens - before
 

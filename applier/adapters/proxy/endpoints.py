@@ -118,7 +118,8 @@ class Endpoints:
         return PlainTextResponse(self.gateway.metrics.text(len(self.gateway.conversations)))
 
     async def answer(self, request: Request, wire: Wire | None = None) -> Response:
-        """Compact the messages of a request of the API `wire`, and answer it by its provider; pass others unchanged."""
+        """Compact the messages of a request of the API `wire`, and answer it by its provider. `wire`: None for a path
+        of another kind, where the request passes unchanged."""
         if request.headers.get("upgrade", "").lower() == "websocket":
             # after this status Codex sends ordinary requests at once; after others it tries again for seconds
             raise RefusedError(426, "invalid_request_error", "no WebSockets here: ask by POST")

@@ -188,6 +188,7 @@ class Gateway:
         access = conversation.planner_access if wire is RESPONSES else None
         planner = access if isinstance(access, ResponsesPlanner) else None
         with self._counted(conversation):
+            # for the Messages API, the session itself asks the provider for plans, by `client`
             conversation.session.set_request(**wire.request(body), client=planner_access if wire is MESSAGES else None)
             if planner is not None:  # it asks for plans in requests like this one
                 url = proxied.destination.url(proxied.path.removesuffix("/compact"))
@@ -211,13 +212,14 @@ class Gateway:
         the provider compacted earlier, as only it can read its own compaction. `body`: the form for the session."""
         session, messages = conversation.session, proxied.messages
         compaction = None if RESPONSES.read(body).has_foreign else session.compact(messages, at_limit=True)
+        # `is_repeated`: the model has answered nothing since an earlier compaction, and the client asks for it again
         if compaction is None or (compaction.messages == messages and not compaction.is_repeated):
             return None
         record = view_record(messages, compaction.messages, record_in(body), conversation.digest)
         answer, digest = reply(ask, body, record, short_digest(session.session_id + write(record).decode()))
         if ask == "words":
             name = _record_name(short_digest(self.conversations.scope(body, proxied.headers)), digest)
-            stored = {**record, "history": session.state.history_key}  # named so that it is deleted with the history
+            stored = {**record, "history": session.state.history_key}  # the record is deleted with this history
             self._store.use(lambda store: store.set_state(name, stored))
         self.metrics.add("requests", kind="answered")
         return answer

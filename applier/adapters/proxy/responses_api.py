@@ -64,16 +64,16 @@ def compaction_ask(body: Mapping[str, Any], path: str) -> CompactionAsk:
     return "words" if is_in_words else ""
 
 
-def with_view(body: Data, record_of: Callable[[str], Data | None]) -> Data:
+def with_view(body: Data, find_record: Callable[[str], Data | None]) -> Data:
     """Return the request `body` with the proxy's newest compaction in it replaced by the compacted messages (the view),
     in an item of the type `VIEW`. Earlier items that these messages cover are left out. If `body` contains no
     compaction by the proxy, or its record cannot be read, return the same object.
 
-    `record_of` takes the digest of an answer's text, and returns the record of its compaction from the store, or None.
+    `find_record` takes the digest of an answer's text, and returns the stored record of its compaction, or None.
     """
     items = _items(body)
     at = next((at for at in reversed(range(len(items))) if _may_be_from_proxy(items[at])), None)
-    record = None if at is None else _record_of(items[at], record_of)
+    record = None if at is None else _record_of(items[at], find_record)
     if at is None or record is None:
         return body
     user_digests = set(record["users"])
@@ -103,13 +103,13 @@ def _may_be_from_proxy(item: Any) -> bool:
     return _is_from_proxy(item) or (is_users and readable_text(item.get("content")).startswith(_ANSWER_INTRODUCTION))
 
 
-def _record_of(item: Data, record_of: Callable[[str], Data | None]) -> Data | None:
+def _record_of(item: Data, find_record: Callable[[str], Data | None]) -> Data | None:
     """Return the record of a compaction from the proxy's item; from a message that repeats the proxy's text, return
-    what `record_of` returns for the digest of this text. None if there is no record."""
+    what `find_record` returns for the digest of this text. None if there is no record."""
     if _is_from_proxy(item):
         return _unpacked(item["encrypted_content"])
     _introduction, _, text = readable_text(item["content"]).partition("\n")
-    return record_of(_digest(text))
+    return find_record(_digest(text))
 
 
 def _is_covered(item: Data, user_digests: set[str]) -> bool:

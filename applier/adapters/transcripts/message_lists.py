@@ -290,7 +290,8 @@ class _Entries(Pairing):
 def as_blocks(content: Any) -> list[Block]:
     """Return the content of an entry as Anthropic blocks. `content`: a text, a part (an object for a text, image or
     file in any library's form), or a list of these. Other values become JSON texts; thinking is left out."""
-    parts = [single for part in (content if isinstance(content, list) else [content]) for single in images(part)]
+    content_parts = content if isinstance(content, list) else [content]
+    parts = [single for part in content_parts for single in images(part)]
     made = [_block(part) for part in parts if part not in (None, "", {})]
     return [block for block in made if block and (block["type"] != "text" or block["text"].strip())]
 

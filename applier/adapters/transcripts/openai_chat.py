@@ -162,7 +162,7 @@ def to_openai(messages: Sequence[Message]) -> list[Data]:
             made.append(message)
             continue
         results = [block for block in blocks(message) if block["type"] == "tool_result"] if converter is _USER else []
-        made += filter(None, map(_RESULT.to_openai, results))
+        made += filter(None, map(_RESULT.to_openai, results))  # each has a form: None comes only of thinking
         others = [block for block in message["content"] if block["type"] != "tool_result"] if results else []
         if others or not results:
             made += filter(None, [converter.to_openai({**message, "content": others} if results else message)])

@@ -121,7 +121,7 @@ def _result(item: Item) -> Block:
     else:
         content = output
     inner = item_blocks(content) if isinstance(content, list) else content or ""
-    if isinstance(inner, list):
+    if isinstance(inner, list):  # its first block may be the header of a script's output
         failed = failed or any(str(block.get("text")).startswith("Script failed\n") for block in inner[:1])
         inner = _with_exit_codes(inner)
     flag = {"is_error": True} if failed else {}
