@@ -1,4 +1,5 @@
-"""Requests as the test server reads them, and its answers: as blocks, as an error, or as the events of a stream.
+"""Forms of the Messages API for the test server: requests, and answers as blocks, as an error, or as events of a
+stream.
 
 Written from the API's documentation alone; it shares no code with the planner that it tests.
 """
@@ -21,14 +22,16 @@ from propcache.api import cached_property
 
 Block = dict[str, Any]
 THINKING_TYPES = ("thinking", "redacted_thinking")
+"""Types of blocks that contain the model's thinking."""
 ADAPTIVE_THINKING = (4, 6)
-"""First version of Claude that has ``adaptive`` thinking and accepts no prefill (a begun answer)."""
+"""First version of Claude that has ``adaptive`` thinking and accepts no prefill (a begun answer as the last
+message)."""
 NO_SAMPLING = (4, 7)
 """First version of Claude that refuses ``temperature`` and forced tools."""
 SYSTEM_MESSAGES, LATE_SYSTEM_MESSAGES = (4, 8), (5, 5)
 """First versions of Claude that accept ``system`` messages inside the list: most models; Sonnet and Haiku."""
 BOUND_THINKING = (5, 1)
-"""First version of Claude that accepts thinking only in the conversation in which it was written."""
+"""First version of Claude that accepts a thinking block only if everything before it is as when it was written."""
 
 _VERSION = re.compile(r"^claude-[a-z]+-(\d{1,2})(?:-(\d{1,2}))?(?:-\d{8})?$")
 """Model's name with its version: ``claude-opus-4-6``, ``claude-sonnet-5-5-20260801``; not
@@ -36,6 +39,7 @@ _VERSION = re.compile(r"^claude-[a-z]+-(\d{1,2})(?:-(\d{1,2}))?(?:-\d{8})?$")
 _LEADING_VERSION = re.compile(r"^claude-(\d)(?:-(\d))?-")
 """Model's name that begins with its version: ``claude-3-5-haiku-20241022``."""
 _MARK = "cache_control"
+"""Field of a block that marks where the prompt is cached."""
 _PDF_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
 """Page in a PDF file: ``/Type /Page``; not ``/Type /Pages``, which lists pages."""
 
@@ -45,9 +49,11 @@ class Refusal:
     """Reason why the API would refuse a request (400), in the API's words."""
 
     rule: int
-    """Number of the broken rule, 1 to 25, in the list of `applier.testing`; 0 for anything else that a body must be."""
+    """Number of the broken rule, 1 to 25, in the list of `applier.testing`; 0 for all other rules."""
     message: str
+    """Text of the error."""
     status: int = 400
+    """HTTP status of the error."""
 
     def __str__(self) -> str:
         """Return the rule's number and the message."""
@@ -89,7 +95,7 @@ class Request:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """Messages of the body; read them only if `shape_problem` is empty."""
+        """Messages of the body. Their form is checked by `shape_problem`, which must have returned no problem."""
         messages: list[dict[str, Any]] = self.body["messages"]
         return messages
 
@@ -111,7 +117,7 @@ class Request:
 
     @property
     def drops_unbound_thinking(self) -> bool:
-        """True if the API should leave out thinking of another conversation instead of refusing it."""
+        """True if the request asks the API to leave out thinking of another conversation instead of refusing it."""
         binding = (self.body.get("thinking") or {}).get("block_binding") or {}
         return bool(binding.get("prefix_mismatch_behavior") == "drop_block")
 
@@ -126,14 +132,16 @@ class Request:
         return list(self.body.get("tools") or [])
 
     def blocks(self, *roles: str) -> Iterator[PlacedBlock]:
-        """Yield the blocks of all messages, or of those with one of `roles`."""
+        """Yield each block of the messages with one of `roles` (of all messages without any), after the index of its
+        message and its own index there."""
         for at, message in enumerate(self.messages):
             if not roles or message["role"] in roles:
                 for index, block in enumerate(blocks_of(message["content"])):
                     yield at, index, block
 
     def merged(self) -> list[tuple[int, str, list[Block]]]:
-        """Return first index, role and blocks of each message as the API joins them, neighbours of one role to one."""
+        """Return the messages as the API reads them: neighbours with the same role are joined to one message. For each,
+        return the index of its first message, its role, and its blocks."""
         merged: list[tuple[int, str, list[Block]]] = []
         for at, message in enumerate(self.messages):
             if merged and merged[-1][1] == message["role"]:
@@ -150,18 +158,20 @@ class Request:
 
     @cached_property
     def digests(self) -> list[str]:
-        """Digests by which prompts are compared: of the empty prompt, and of the prompt up to each part."""
+        """Digests of the prompt's beginnings: of the empty prompt, then of the prompt up to and with each part. Two
+        prompts begin with the same parts if these digests are equal."""
         return list(accumulate(self.parts(), chained, initial=""))
 
     @cached_property
     def bindings(self) -> dict[tuple[int, int], str]:
-        """Digest of everything before each block, by the indices of its message and of the block."""
+        """Digest of everything in the prompt before each block, by the indices of its message and of the block."""
         places = [(at, index) for at, index, _ in self.blocks()]
-        # one digest more than places: the last one also includes the last block
+        # the last parts of the prompt are these blocks; of their digests the last one is not before any block
         return dict(zip(places, self.digests[-len(places) - 1 :], strict=False))
 
     def shape_problem(self) -> str:
-        """Return the error text for a wrong shape of messages, system, tools or settings; empty if all are right."""
+        """Return the error text if messages, system, tools or settings are not lists or objects as the API expects;
+        empty if all are right."""
         messages = self.body.get("messages")
         if not isinstance(messages, list):
             return "messages: Field required" if messages is None else "messages: Input should be a valid list"
@@ -181,7 +191,8 @@ class Request:
 
 
 def _content_problem(content: object, *, typed: bool = True) -> str:
-    """Return place and problem of a wrong block in `content`, if any. `typed`: blocks need a ``type``."""
+    """Return place and problem (``.2.type: Field required``) if `content` is neither a text nor a list of blocks; empty
+    if it is right. `typed`: blocks need a ``type``; definitions of tools do not."""
     if isinstance(content, str):
         return ""
     if not isinstance(content, list):
@@ -213,12 +224,14 @@ def chained(digest: str, part: PromptPart) -> str:
 
 
 def canonical(block: Block) -> str:
-    """Return `block` as the model sees it, to compare blocks: without cache marks and empty fields of SDK objects."""
+    """Return `block` as a JSON text by which blocks are compared: without cache marks, which the model does not see,
+    and without fields that are None, which objects of the SDK have."""
     shown = {key: _unmarked(value) for key, value in block.items() if value is not None and key != _MARK}
     return json.dumps(shown, sort_keys=True)
 
 
 def _unmarked(value: object) -> object:
+    """Return the JSON data `value` without cache marks at any depth."""
     if isinstance(value, dict):
         return {key: _unmarked(item) for key, item in value.items() if key != _MARK}
     if isinstance(value, list):
@@ -227,13 +240,13 @@ def _unmarked(value: object) -> object:
 
 
 def image_pixels(block: Block) -> tuple[int, int] | None:
-    """Return width and height of an ``image`` block, which the API limits; None if its bytes do not show them."""
+    """Return width and height of an ``image`` block in pixels; None if its bytes do not show them."""
     width, height = imagesize.get(io.BytesIO(_data(block)))
     return (width, height) if width > 0 and height > 0 else None
 
 
 def pdf_pages(block: Block) -> int:
-    """Return the number of pages of a ``document`` block, which the API limits, without those in compressed objects."""
+    """Return the number of pages of a PDF in a ``document`` block; pages in compressed objects are not counted."""
     return len(_PDF_PAGE.findall(_data(block)))
 
 
@@ -249,9 +262,9 @@ def _data(block: Block) -> bytes:
 # Answers of a script.
 
 Fault = Literal["", "hangs_up_at_once", "hangs_up", "half_an_event", "garbage", "stalls"]
-"""Fault of the connection that a test can ask for."""
+"""Fault of the connection that a test can ask for; empty for none."""
 _DELTA_CHARACTERS = 40
-"""Length of the pieces in which text is streamed, so short that every text of a test comes in several."""
+"""Length of the pieces in which text is streamed, so short that most texts of a test come in several pieces."""
 
 
 @dataclass(frozen=True)
@@ -266,8 +279,10 @@ class Answer:
     hold: Callable[[], object] | None = None
     """Function that is called in the middle of a stream, to let a test act then; the rest follows when it returns."""
     usage: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of ``usage`` to send instead of the counted input; ``output_tokens`` is as counted, unless it is here."""
+    """Fields of ``usage`` to send in place of the counted ones. If there are any, input counts that are not among them
+    are sent as 0."""
     headers: tuple[tuple[str, str], ...] = ()
+    """Further headers of the answer: names and values."""
 
 
 @dataclass(frozen=True)
@@ -275,9 +290,11 @@ class Failure:
     """Error that the test server sends instead of an answer."""
 
     status: int
+    """HTTP status."""
     kind: str
+    """Type of the error in the API: ``overloaded_error``."""
     message: str = ""
-    """Text of the error; empty means `kind` in words."""
+    """Text of the error; if it is empty, the type in words is sent: ``overloaded error``."""
     headers: tuple[tuple[str, str], ...] = (("retry-after", "0"), ("retry-after-ms", "1"))
     """Headers of the error; by default they let a client retry at once."""
 
@@ -287,9 +304,10 @@ class Failure:
 
 
 Reply = Answer | Failure | str | Sequence[Block]
+"""Reply of the test server to one request: an answer, an error, a text, or the blocks of an answer."""
 Script = Callable[[Request], Reply] | Sequence[Reply | Callable[[Request], Reply]] | Answer | Failure | str
-"""Replies of the test server: one to all requests, a function from a request to its reply, or a list of both in order.
-The last entry of a list answers all further requests."""
+"""Replies of the test server: one to all requests, a function that returns the reply to a request, or a list of replies
+and functions, one for each request in order. The last entry of a list answers all further requests."""
 
 
 def say(text: str) -> Block:
@@ -303,7 +321,7 @@ def use(name: str, call_id: str = "", **arguments: object) -> Block:
 
 
 def refuse() -> Answer:
-    """Return an answer of the test server in which the model refuses, which the API sends without text."""
+    """Return an answer of the test server in which the model refuses the request; it has no content, as in the API."""
     return Answer((), "refusal")
 
 
@@ -334,7 +352,8 @@ def events(message: Block) -> Iterator[Block]:
 
 
 def _streamed(block: Block) -> tuple[Block, list[Block]]:
-    """Return a block as a stream begins it, still empty, and the pieces that complete it."""
+    """Return the two forms in which a stream sends `block`: the empty block of ``content_block_start``, then the pieces
+    of its ``content_block_delta`` events. A block of another type is sent whole, without pieces."""
     if block["type"] in ("tool_use", "server_tool_use"):
         pieces = _pieces(json.dumps(block["input"]))
         return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
@@ -348,4 +367,5 @@ def _streamed(block: Block) -> tuple[Block, list[Block]]:
 
 
 def _pieces(text: str) -> list[str]:
+    """Return `text` cut into pieces of `_DELTA_CHARACTERS`."""
     return [text[at : at + _DELTA_CHARACTERS] for at in range(0, len(text), _DELTA_CHARACTERS)]

@@ -1,7 +1,7 @@
 """Judges a request by all rules of the API; this file has rules 10 to 14, on thinking (the model's reasoning), and 22.
 
-Thinking must be sent back unchanged and at its place. To check this without memory, the server signs each thinking
-block: the signature has a digest of its text and a digest of the conversation before it.
+Thinking must be sent back unchanged and at its place. To check this without a record of its answers, the test server
+signs each thinking block: the signature has a digest of its text and a digest of the conversation before it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from applier.testing.prompt_cache import request_tokens
 MAX_BODY_BYTES = 32 * 2**20
 """Size of the largest request."""
 _DIGEST = 64
-"""Number of hex digits in each half of a signature of thinking."""
+"""Number of hex digits of a digest; a signature of thinking consists of two (`_sealed`)."""
 
 
 def judge(
@@ -38,9 +38,13 @@ def judge(
     window_tokens: int | None = None,
     issued: Mapping[str, list[list[str]]] | None = None,
 ) -> tuple[Refusal, ...]:
-    """Return the reasons why the API would refuse `request`, by all its rules. A dict counts as the body of a request
-    without headers. With `window_tokens`, a too long prompt is refused, too. `issued`: the thinking in the server's own
-    answers, block by block, by the other content of the answer."""
+    """Return the reasons why the API would refuse `request`; empty if it would accept it. A dict counts as the body of
+    a request without headers. With `window_tokens` (size of the context window), a longer prompt is refused, too.
+
+    `issued`: thinking in the answers that the server sent, to check that a request repeats it whole. The key is the
+    other content of an answer, as `thinking_and_rest` returns it; the value has the thinking blocks of each answer with
+    this content.
+    """
     request = Request(request, {}) if isinstance(request, Mapping) else request
     if problem := request.shape_problem():
         return (Refusal(0, problem),)
@@ -56,16 +60,16 @@ def judge(
 
 
 def judge_edit(before: Request, after: Request) -> tuple[Refusal, ...]:
-    """Return the reasons why the API would refuse a changed request, as far as the change `before` to `after` is the
-    cause. Only blocks that were in `before` are judged, by the rules 10, 11, 14 and 23."""
+    """Return the reasons why the API would refuse the request `after`, which was made from `before` by an edit, such as
+    a compaction. Only blocks that were in `before` are judged, by the rules 10, 11, 14 and 23."""
     thinking, rest = thinking_and_rest(_last_answer(before)[1])
     latest = _latest_thinking_is_whole(after, {rest: [thinking]})
     return (*(Refusal(10, message) for message in latest), *_sealed_blocks_are_unmodified(before, after))
 
 
 def _sealed_blocks_are_unmodified(before: Request, after: Request) -> Iterator[Refusal]:
-    """Check that signed blocks of `before` have the same text (rule 11) and place (rule 14) in `after`. A
-    ``compaction`` block has to be the same altogether (rule 23)."""
+    """Check the blocks that `before` and `after` share, recognised by their signature: the text must be the same (rule
+    11), and everything before the block (rule 14). A ``compaction`` block must be wholly the same (rule 23)."""
     blocks_by_seal: dict[str, list[PlacedBlock]] = {}
     for placed in before.blocks():
         blocks_by_seal.setdefault(_seal(placed[2]), []).append(placed)
@@ -85,22 +89,25 @@ def _sealed_blocks_are_unmodified(before: Request, after: Request) -> Iterator[R
 
 
 def _seal(block: Block) -> str:
-    """Return the part of a block that only the API can make: signature, redacted data or encrypted content."""
+    """Return the part of a block that only the API can make: its signature, redacted data or encrypted content; empty
+    if it has none."""
     return str(block.get("signature") or block.get("data") or block.get("encrypted_content") or "")
 
 
 def sealed(request: Request, content: list[Block]) -> list[Block]:
-    """Return the blocks of an answer to `request`, with signatures by which a later request's thinking is checked."""
-    before, issued = request.digests[-1], []
+    """Return the blocks of an answer (`content`) to `request`, with a signature in each thinking block, by which it is
+    checked if a later request contains it."""
+    before, signed = request.digests[-1], []
     for block in content:
-        issued.append(_sealed(block, before))
-        before = chained(before, ("assistant", issued[-1]))
-    return issued
+        signed.append(_sealed(block, before))
+        before = chained(before, ("assistant", signed[-1]))
+    return signed
 
 
 def _sealed(block: Block, binding: str) -> Block:
-    """Return a thinking block with its signature, and any other block as it is. `binding`: digest of the conversation
-    before it. Redacted thinking has the signature at the end of its data."""
+    """Return a thinking block with its signature, and any other block as it is. The signature is a digest of the
+    block's text, then `binding`, a digest of everything before the block. Redacted thinking has it at the end of its
+    data."""
     if block["type"] == "thinking":
         seal = _digest(block["thinking"]) + binding
         return {"type": "thinking", "thinking": block["thinking"], "signature": seal}
@@ -111,6 +118,7 @@ def _sealed(block: Block, binding: str) -> Block:
 
 
 def _digest(text: str) -> str:
+    """Return the SHA-256 digest of `text` in hex digits."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -123,13 +131,15 @@ def _seal_of(block: Block) -> tuple[str, str]:
 
 
 def thinking_and_rest(content: Sequence[Block]) -> tuple[list[str], str]:
-    """Return the thinking of an answer, block by block, and everything else in it, as the model sees both."""
+    """Return the thinking blocks of an answer, and all its other blocks as one text, both without what the model does
+    not see (cache marks)."""
     thinking = [canonical(block) for block in content if block["type"] in THINKING_TYPES]
     return thinking, "".join(canonical(block) for block in content if block["type"] not in THINKING_TYPES)
 
 
 def _latest_thinking_is_whole(request: Request, issued: Mapping[str, list[list[str]]]) -> Iterator[str]:
-    """Check that the latest answer has all the thinking with which it was sent, or none."""
+    """Check rule 10: the latest answer in the request has all the thinking with which the server sent it, or none.
+    `issued`: the thinking that the server sent, by the rest of the answer (see `judge`)."""
     last, content = _last_answer(request)
     thinking, rest = thinking_and_rest(content)
     if thinking and thinking not in issued.get(rest, [thinking]):
@@ -140,17 +150,18 @@ def _latest_thinking_is_whole(request: Request, issued: Mapping[str, list[list[s
 
 
 def thinking_has_its_place(request: Request) -> Iterator[str]:
-    """Check that thinking is in assistant messages, neither alone nor last of all, and first if it is manual."""
+    """Check that thinking is only in assistant messages, that no message consists of thinking alone, and that the
+    prompt does not end with thinking. With manual thinking, a message with thinking must begin with it."""
     merged = request.merged()
     for at, role, blocks in merged:
-        kinds = [block["type"] in THINKING_TYPES for block in blocks]
-        if not any(kinds):
+        are_thinking = [block["type"] in THINKING_TYPES for block in blocks]
+        if not any(are_thinking):
             continue
         if role != "assistant":
             yield f"messages.{at}: `thinking` blocks can only be in `assistant` messages"
-        elif all(kinds) or (kinds[-1] and at == merged[-1][0]):
+        elif all(are_thinking) or (are_thinking[-1] and at == merged[-1][0]):
             yield f"messages.{at}: The final block in an assistant message cannot be `thinking`."
-        elif request.version < ADAPTIVE_THINKING and request.thinking == "manual" and not kinds[0]:
+        elif request.version < ADAPTIVE_THINKING and request.thinking == "manual" and not are_thinking[0]:
             yield (
                 f"messages.{at}.content.0.type: If an assistant message contains any thinking blocks, the first block "
                 "must be `thinking` or `redacted_thinking`. Found `text`."
@@ -168,19 +179,21 @@ def signatures_match_their_text(request: Request) -> Iterator[str]:
 
 
 def manual_thinking_leads_the_last_calls(request: Request) -> Iterator[str]:
-    """Check that, with manual thinking, the last assistant turn with calls (a run of calls and results) begins with
-    thinking. Before its first call is enough, as the model thinks between calls only if asked to."""
+    """Check that, with manual thinking, thinking leads the calls in the last answer of the assistant. It may also be at
+    the beginning of the first answer in the same run of calls and results, as the model thinks between calls only if
+    asked to."""
     last, content = _last_answer(request)
-    calls = any(block["type"] == "tool_use" for block in content)
-    if request.thinking != "manual" or request.version >= ADAPTIVE_THINKING or not calls:
+    has_calls = any(block["type"] == "tool_use" for block in content)
+    if request.thinking != "manual" or request.version >= ADAPTIVE_THINKING or not has_calls:
         return
-    messages = reversed(request.messages[: last + 1])
-    turn = list(takewhile(lambda message: message["role"] != "user" or not has_no_result(message), messages))
-    first = next(message for message in reversed(turn) if _speaks(message))
-    leads = [blocks_of(message["content"])[0]["type"] for message in (first, request.messages[last])]
-    if not any(kind in THINKING_TYPES for kind in leads):
+    latest_first = reversed(request.messages[: last + 1])
+    # back to the user's message with which the run of calls and results begins
+    run = list(takewhile(lambda message: message["role"] != "user" or not has_no_result(message), latest_first))
+    first = next(message for message in reversed(run) if _is_answer(message))
+    leading = [blocks_of(message["content"])[0]["type"] for message in (first, request.messages[last])]
+    if not any(kind in THINKING_TYPES for kind in leading):
         yield (
-            f"messages.{last}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{leads[-1]}`. "
+            f"messages.{last}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{leading[-1]}`. "
             "When `thinking` is enabled, a final `assistant` message must start with a thinking block (preceeding the "
             "lastmost set of `tool_use` and `tool_result` blocks). We recommend you include thinking blocks from "
             "previous turns. To avoid this requirement, disable `thinking`."
@@ -207,7 +220,8 @@ def thinking_is_bound_to_its_conversation(request: Request) -> Iterator[str]:
 
 
 def without_unbound_thinking(request: Request) -> Request:
-    """Return `request` as the model sees it: if it asks for that, without thinking of another conversation."""
+    """Return `request` as the model sees it: without thinking blocks of another conversation, if the request asks the
+    API to leave them out (`drops_unbound_thinking`)."""
     unbound = sorted(_unbound(request), reverse=True) if request.drops_unbound_thinking else ()
     if not unbound:
         return request
@@ -219,7 +233,8 @@ def without_unbound_thinking(request: Request) -> Request:
 
 
 def _unbound(request: Request) -> Iterator[tuple[int, int]]:
-    """Yield message and block index of each thinking block from another conversation, if the model checks that."""
+    """Yield message and block index of each thinking block that was written after another beginning of the
+    conversation; none for models that do not check this."""
     for at, index, block in request.blocks("assistant") if request.version >= BOUND_THINKING else ():
         if block["type"] in THINKING_TYPES and _seal_of(block)[1][_DIGEST:] != request.bindings[at, index]:
             yield at, index
@@ -228,17 +243,18 @@ def _unbound(request: Request) -> Iterator[tuple[int, int]]:
 def _last_answer(request: Request) -> tuple[int, list[Block]]:
     """Return index and content of the last assistant message with content; -1 and an empty list without one."""
     for at, message in reversed(list(enumerate(request.messages))):
-        if _speaks(message):
+        if _is_answer(message):
             return at, blocks_of(message["content"])
     return -1, []
 
 
-def _speaks(message: Block) -> bool:
+def _is_answer(message: Block) -> bool:
+    """Return True for a message of the assistant that is not empty."""
     return message["role"] == "assistant" and bool(message["content"])
 
 
 def has_no_result(message: Block) -> bool:
-    """Return True for a message without tool results: if it is the user's, a new turn begins with it."""
+    """Return True for a message without tool results. If it is the user's, it begins a new run of calls and results."""
     return all(block["type"] != "tool_result" for block in blocks_of(message["content"]))
 
 
@@ -250,4 +266,4 @@ _RULES = (
     (13, no_thinking_while_it_is_off),
     (14, thinking_is_bound_to_its_conversation),
 )
-"""All rules that need only the request, each with its number."""
+"""All rules for which the request alone is enough, each with its number."""

@@ -1,4 +1,4 @@
-"""Rules of the API besides those on thinking: on calls and results (1 to 9), and others (0, 15 to 21, 23 to 25).
+"""Rules of the API except those on thinking: on calls and results (1 to 9), and others (0, 15 to 21, 23 to 25).
 
 Each rule is a function that yields an error text, in the API's words, for each place where a request breaks it.
 """
@@ -24,8 +24,9 @@ from applier.testing.api_forms import (
 _MAX_MARKS, _MAX_MEDIA, _MAX_MESSAGES = 4, 100, 100_000
 """Largest number of cache marks, of images and document pages together, and of messages in a request."""
 _MANY_IMAGES, _MANY_IMAGES_PIXELS = 20, 2000
-"""Number of images above which each has a largest width and height, and these in pixels."""
+"""Number of images above which the API limits the size of each, and the largest width and height in pixels then."""
 _MARK = "cache_control"
+"""Field of a block that marks where the prompt is cached (cache mark)."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 """Lone half of a surrogate pair, as ``json`` reads ``"\\ud83d"``; ``json`` reads a whole pair as one character."""
 _REQUIRED = {
@@ -38,23 +39,23 @@ _REQUIRED = {
     "tool_addition": ("tool",),
     "tool_removal": ("tool",),
 }
-"""Required fields of common blocks; other blocks are not checked."""
+"""Required fields of common blocks, by type; blocks of other types are not checked."""
 _OPTIONAL = {
     "text": ("citations",),
     "tool_use": ("caller", "toolset_name"),
     "tool_result": ("content", "is_error"),
 }
-"""Fields that blocks may have, besides ``type`` and ``cache_control``."""
+"""Fields that blocks may have, by type; all may have ``type`` and ``cache_control``."""
 _SYSTEM_FIELDS = {
     "output_config": {"mid-conversation-output-config-2026-07-01", "per-turn-control-2026-07-01"},
     "clear_at": {"mid-conversation-system-clear-at-2026-08-21"},
 }
-"""Fields of a system message inside the list. Each needs one of its betas. From ``BetaSystemMessageParam`` in the SDK;
-the second beta of the first field is the name that Claude Code 2.1.330 sends."""
+"""Fields that a system message inside the list may have, if the request names one of these betas. From
+``BetaSystemMessageParam`` in the SDK; the second beta of the first field is the name that Claude Code 2.1.330 sends."""
 _TOOL_CHANGES, _TOOL_BETA = ("tool_addition", "tool_removal"), "mid-conversation-tool-changes-2026-07-01"
-"""Blocks of a system message that add or remove tools, and the beta that they need."""
+"""Blocks of a system message that add or remove tools, and the beta that the request must name then."""
 _INLINE_TOOLS = "inline-tools-2026-09-15"
-"""Beta that a system message with a tool's definition needs."""
+"""Beta that the request must name if a system message contains a tool's definition."""
 _STRICT_API = "2026-10-21"
 """API version from which sampling parameters, documents of the assistant and citations of the user are refused."""
 _ID = re.compile(r"^[a-zA-Z0-9_-]+\Z")
@@ -62,6 +63,7 @@ _ID = re.compile(r"^[a-zA-Z0-9_-]+\Z")
 _ID_KEYS = {"tool_use": "id", "server_tool_use": "id", "mcp_tool_use": "id", "tool_result": "tool_use_id"}
 """Field with the id of a call, for each type of block."""
 _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
+"""Types of blocks that are calls: of the client's tools, then of those that the server runs."""
 
 
 def fields_are_known(request: Request) -> Iterator[str]:
@@ -95,8 +97,8 @@ def settings_suit_the_model(request: Request) -> Iterator[str]:
     for name, default in (("temperature", 1.0), ("top_p", None), ("top_k", None)):
         if request.version >= NO_SAMPLING and body.get(name) not in (None, default):
             yield f"{name}: is not supported by this model"
-    forced = (body.get("tool_choice") or {}).get("type") in ("any", "tool")
-    if forced and (request.version >= NO_SAMPLING or request.thinking == "manual"):
+    is_call_forced = (body.get("tool_choice") or {}).get("type") in ("any", "tool")
+    if is_call_forced and (request.version >= NO_SAMPLING or request.thinking == "manual"):
         yield "Thinking may not be enabled when tool_choice forces tool use."
     if request.thinking == "adaptive" and request.version < ADAPTIVE_THINKING:
         yield "adaptive thinking is not supported on this model"
@@ -120,29 +122,32 @@ def the_newest_version_is_stricter(request: Request) -> Iterator[str]:
         place, role = f"messages.{at}.content.{index}", request.messages[at]["role"]
         if role == "assistant" and block["type"] == "document":
             yield f"{place}: `document` blocks are not permitted in `assistant` messages"
-        if role == "user" and any(text.get("citations") for text in _own_texts(block)):
+        if role == "user" and any(text.get("citations") for text in _texts_without_citations(block)):
             yield f"{place}.citations: not permitted on `text` blocks in `user` messages"
 
 
-def _own_texts(block: Block) -> Iterator[Block]:
-    """Yield `block` if it is a text, and the texts of search results inside it."""
+def _texts_without_citations(block: Block) -> Iterator[Block]:
+    """Yield the texts in a user's `block` that must not have citations: itself if it is a text, and the texts of search
+    results, also of those in a tool result. Other texts in a tool result may have some."""
     if block.get("type") == "text":
         yield block
     inner = block.get("content")
     for part in inner if block.get("type") in ("search_result", "tool_result") and isinstance(inner, list) else ():
         if isinstance(part, dict) and (block["type"] == "search_result" or part.get("type") == "search_result"):
-            yield from _own_texts(part)
+            yield from _texts_without_citations(part)
 
 
 def no_prefill(request: Request) -> Iterator[str]:
-    """Check that, on Claude 4.6 and later, only an answer that paused for its server tools ends the list."""
+    """Check that the list does not end with a begun answer (prefill), which Claude 4.6 and later refuse. An answer that
+    paused while its server tools run may end it."""
     content = _prefill(request)
     if content is not None and request.version >= ADAPTIVE_THINKING and not _is_paused(content):
         yield "This model does not support assistant message prefill. The conversation must end with a user message."
 
 
 def prefill_has_no_trailing_space(request: Request) -> Iterator[str]:
-    """Check that a begun answer at the end of the list does not end with white space."""
+    """Check that a begun answer at the end of the list (prefill), which models before Claude 4.6 accept, does not end
+    with white space."""
     content = _prefill(request)
     text = str(content[-1].get("text", "")) if content else ""
     if request.version < ADAPTIVE_THINKING and text != text.rstrip():
@@ -150,7 +155,7 @@ def prefill_has_no_trailing_space(request: Request) -> Iterator[str]:
 
 
 def texts_are_not_blank(request: Request) -> Iterator[str]:
-    """Check that no content is empty, and no text block empty or blank."""
+    """Check that no message is empty, and no text block is empty or blank."""
     for at, message in enumerate(request.messages):
         if not message["content"] and not (message["role"] == "system" and message.get("output_config")):
             yield f"messages.{at}: {message['role']} messages must have non-empty content"
@@ -161,38 +166,40 @@ def texts_are_not_blank(request: Request) -> Iterator[str]:
 
 
 def marks_are_few_and_well_placed(request: Request) -> Iterator[str]:
-    """Check that at most four cache marks are set, none on thinking or empty text, those of one hour first."""
+    """Check that there are at most four cache marks, none on thinking or empty text, and none with a lifetime of an
+    hour after one of five minutes."""
     for at, message in enumerate(request.messages):
         if _MARK in message:
             yield f"messages.{at}.{_MARK}: Extra inputs are not permitted"
     marked = [(place, block) for place, block in _all_blocks(request) if block.get(_MARK)]
-    count = len(marked) + (1 if request.body.get(_MARK) else 0)
+    count = len(marked) + (1 if request.body.get(_MARK) else 0)  # a mark in the body is for its last block
     if count > _MAX_MARKS:
         yield f"A maximum of {_MAX_MARKS} blocks with {_MARK} may be provided. Found {count}."
-    short = False
+    has_short = False  # a mark of five minutes came before
     for place, block in marked:
         if block.get("type") in THINKING_TYPES:
             yield f"{place}.{block['type']}.cache_control: Extra inputs are not permitted"
         if block.get("type") == "text" and not block.get("text"):
             yield f"{place}.text: cache_control cannot be set for empty text blocks"
-        long = block[_MARK].get("ttl") == "1h"
-        if long and short:
+        is_long = block[_MARK].get("ttl") == "1h"
+        if is_long and has_short:
             yield f"{place}.{_MARK}.ttl: a ttl='1h' {_MARK} block must not come after a ttl='5m' {_MARK} block."
-        short = short or not long
+        has_short = has_short or not is_long
 
 
 def system_messages_are_allowed(request: Request) -> Iterator[str]:
-    """Check that ``system`` messages go only to models that accept them, between user and assistant."""
+    """Check that ``system`` messages are only in requests to models that accept them. Each must follow a user's
+    message, or an answer that paused while its server tools run; an assistant's message or nothing must follow it."""
     may_follow = False
     for at, message in enumerate(request.messages):
         role = message["role"]
-        after = next((follower["role"] for follower in request.messages[at + 1 : at + 2]), "assistant")
+        next_role = next((follower["role"] for follower in request.messages[at + 1 : at + 2]), "assistant")
         if role not in ("user", "assistant", "system") or (role == "system" and not request.takes_system_messages):
             yield (
                 f'messages.{at}: Unexpected role "{role}". The Messages API accepts a top-level `system` parameter, '
                 'not "system" as an input message role.'
             )
-        elif role == "system" and not (may_follow and after == "assistant"):
+        elif role == "system" and not (may_follow and next_role == "assistant"):
             yield (
                 f"messages.{at}: a `system` message must follow a `user` message and be last or followed by an "
                 "`assistant` message"
@@ -201,7 +208,8 @@ def system_messages_are_allowed(request: Request) -> Iterator[str]:
 
 
 def media_are_few_and_small(request: Request) -> Iterator[str]:
-    """Check that there are at most 100 images and pages, and no large image among more than 20."""
+    """Check that there are at most 100 images and pages of documents; and if there are more than 20 images, that none
+    is larger than 2000 pixels."""
     blocks = list(_all_blocks(request))
     images = [(place, block) for place, block in blocks if block.get("type") == "image"]
     pages = sum(pdf_pages(block) for _, block in blocks if block.get("type") == "document")
@@ -224,7 +232,8 @@ def text_is_unicode(request: Request) -> Iterator[str]:
 
 
 def compaction_blocks_lead(request: Request) -> Iterator[str]:
-    """Check that a compaction block comes first and is not empty, and that only one is signed."""
+    """Check that a ``compaction`` block is the first block of its message and not empty, and that only one is signed,
+    which must be the first block of the conversation."""
     signed = 0
     for at, index, block in request.blocks():
         if block["type"] != "compaction":
@@ -239,11 +248,12 @@ def compaction_blocks_lead(request: Request) -> Iterator[str]:
 
 
 def compaction_is_possible(request: Request) -> Iterator[str]:
-    """Check that no compaction is requested after an unanswered call, or with settings that exclude it."""
+    """Check that no compaction by the API is requested if the list ends with an unanswered call, or together with
+    settings that exclude it."""
     edits = (request.body.get("context_management") or {}).get("edits") or []
-    calls = any(block["type"] == "tool_use" for block in _prefill(request) or ())
+    has_open_call = any(block["type"] == "tool_use" for block in _prefill(request) or ())
     on_demand = bool(request.body.get("compaction"))
-    if calls and (on_demand or any(str(edit.get("type", "")).startswith("compact_") for edit in edits)):
+    if has_open_call and (on_demand or any(str(edit.get("type", "")).startswith("compact_") for edit in edits)):
         yield "context_management: compaction is not possible with an unanswered `tool_use`"
     for name in ("context_management", "stop_sequences") if on_demand else ():
         if request.body.get(name):
@@ -262,7 +272,8 @@ def list_begins_with_the_user(request: Request) -> Iterator[str]:
 
 
 def _all_blocks(request: Request) -> Iterator[tuple[str, Block]]:
-    """Yield all that may have a cache mark, with its place, in order: a result's content before the result."""
+    """Yield each block that may have a cache mark, after its place (``messages.2.content.0``), in the prompt's order:
+    tools, system prompt, messages. The content of a tool result comes before the result."""
     yield from ((f"tools.{at}", tool) for at, tool in enumerate(request.tools))
     yield from ((f"system.{at}", block) for at, block in enumerate(request.system))
     for at, index, block in request.blocks():
@@ -280,13 +291,14 @@ def _prefill(request: Request) -> list[Block] | None:
 
 
 def _is_paused(content: list[Block]) -> bool:
-    """Return True for an assistant's content that ends with server tools which still run (``pause_turn``)."""
+    """Return True for the content of an assistant's message that paused while its server tools run (``pause_turn``): it
+    ends with a call of a server tool, or its result."""
     kind = content[-1]["type"] if content else ""
     return kind in ("server_tool_use", "mcp_tool_use") or kind.endswith("_tool_result")
 
 
 def _ids(blocks: list[Block], kind: str) -> list[str]:
-    """Return the ids of those `blocks` that are of this `kind`; for results, the ids of their calls."""
+    """Return the ids of the `blocks` of this `kind` (``tool_use``); for results, the ids of their calls."""
     return [str(block.get(_ID_KEYS[kind])) for block in blocks if block["type"] == kind]
 
 
@@ -324,11 +336,12 @@ def every_result_was_called(request: Request) -> Iterator[str]:
 def results_lead_their_message(request: Request) -> Iterator[str]:
     """Check that tool results come first in a user message."""
     for at, role, blocks in request.merged():
-        kinds = [block["type"] == "tool_result" for block in blocks]
-        if role == "user" and kinds != sorted(kinds, reverse=True):
+        are_results = [block["type"] == "tool_result" for block in blocks]
+        if role == "user" and are_results != sorted(are_results, reverse=True):
+            late = are_results.index(True, are_results.index(False))  # first result after other content
             yield (
                 f"messages.{at}: `tool_result` blocks must come first in the content of a `user` message; "
-                f"found other content before `tool_result` at content.{kinds.index(True, kinds.index(False))}"
+                f"found other content before `tool_result` at content.{late}"
             )
 
 
@@ -371,25 +384,26 @@ def inputs_are_objects(request: Request) -> Iterator[str]:
 
 
 def server_results_follow_their_calls(request: Request) -> Iterator[str]:
-    """Check that a server tool's result follows its ``server_tool_use`` in the same turn."""
+    """Check that the result of a server tool follows its call in the same message, and that no call is without a
+    result, unless its message is the last one, or also calls the client's tools."""
     for at, role, blocks in request.merged():
-        opened: set[str] = set()
-        waiting: set[str] = set()
+        called: set[str] = set()
+        unanswered: set[str] = set()
         for index, block in enumerate(blocks):
             kind, call = block["type"], str(block.get("tool_use_id"))
             if kind in _CALLS[1:]:
-                opened.add(str(block.get("id")))
-                waiting.add(str(block.get("id")))
+                called.add(str(block.get("id")))
+                unanswered.add(str(block.get("id")))
             elif kind.endswith("_tool_result"):
-                waiting.discard(call)
-                if call not in opened:
+                unanswered.discard(call)
+                if call not in called:
                     yield (
                         f"messages.{at}.content.{index}: unexpected `tool_use_id` found in `{kind}` blocks: {call}. "
                         f"Each `{kind}` block must have a corresponding `server_tool_use` block before it"
                         f"{'' if role == 'assistant' else ', in an assistant message'}."
                     )
-        if waiting and at + 1 < len(request.messages) and not _ids(blocks, "tool_use"):
-            calls = ", ".join(sorted(waiting))
+        if unanswered and at + 1 < len(request.messages) and not _ids(blocks, "tool_use"):
+            calls = ", ".join(sorted(unanswered))
             yield f"messages.{at}: `server_tool_use` ids were found without a corresponding result block: {calls}"
 
 
@@ -416,4 +430,5 @@ RULES = (
     (8, inputs_are_objects),
     (9, server_results_follow_their_calls),
 )
-"""Rules with their numbers, in the order of the refusals; not rule 4, as the API repairs what breaks it."""
+"""Rules with their numbers, in the order in which the API checks them. Rule 4 is not here: the API joins messages of
+the same role, so that a request that breaks it is accepted."""

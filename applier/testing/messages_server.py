@@ -1,6 +1,7 @@
 """`MessagesServer`: a Messages API on a local port, for tests of agents and of code that changes their requests.
 
-It answers from a script, refuses what the API refuses, bills as the prompt cache does, and records everything.
+It sends the replies of a script, refuses requests that break a rule of the API, simulates the bill with a prompt cache,
+and records all requests.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from applier.testing.prompt_cache import PromptCache, PromptUsage, request_token
 _THOUGHT = "Request {number}: let me think about what is asked, what is known, and what to do next."
 """Text of the thinking with which the test server's answers begin."""
 Response = tuple[Block, Answer | Failure]
-"""Body of the server's answer, and the reply that it was made from, with status, headers and faults."""
+"""Body of the server's answer, and the script's reply from which it was made, which has status, headers and faults."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ class MessagesServer:
         window_tokens: int = 200_000,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare the server; its port opens at ``with``. `clock` returns the present time, for the cache."""
+        """Prepare the server; its port opens at ``with``. `window_tokens`: size of the model's context window. `clock`
+        returns the present time in seconds, for the prompt cache."""
         self.window_tokens = window_tokens
         self.exchanges: list[Exchange] = []
         """Requests for a message, with their answers, in order of arrival."""
@@ -73,6 +75,7 @@ class MessagesServer:
         self._clock, self._replies = clock, 0
         self._cache = PromptCache()
         self._issued: dict[str, list[list[str]]] = {}
+        """Thinking in each answer that the server sent, by the other content of the answer."""
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -115,7 +118,7 @@ class MessagesServer:
         return {"/v1/messages": self.reply, "/v1/messages/count_tokens": self.count}.get(path)
 
     def streamed(self, answer: Block) -> list[str]:
-        """Return the lines by which `answer` is streamed."""
+        """Return the lines in which a stream sends the message `answer`, one text for each event."""
         return list(map(event_line, events(answer)))
 
     def count(self, request: Request) -> Response:
@@ -127,17 +130,18 @@ class MessagesServer:
         return {"input_tokens": request_tokens(request)}, Answer()
 
     def reply(self, request: Request) -> Response:
-        """Answer as the real API would: refuse a broken rule, else send the script's next reply; bill and record it."""
+        """Answer as the real API would: with an error if the request breaks a rule, else with the script's next reply.
+        Compute the bill, and record the exchange."""
         with self._lock:
             violations = judge(request, self.window_tokens, self._issued)
             reply = self._next(request, violations)
             if isinstance(reply, Failure):
                 return self._fail(request, reply, violations)
-            seen = without_unbound_thinking(request)
-            content, stop_reason = self._content(seen, reply)
-            usage = self._cache.charge(seen, self._clock())
+            seen_by_model = without_unbound_thinking(request)
+            content, stop_reason = self._content(seen_by_model, reply)
+            usage = self._cache.charge(seen_by_model, self._clock())
             output = request_tokens(Request({"messages": [{"role": "assistant", "content": content}]}, {}))
-            if usage.prompt_tokens + output > self.window_tokens:
+            if usage.prompt_tokens + output > self.window_tokens:  # the window has no room for the answer
                 content, stop_reason, output = [say("…")], "model_context_window_exceeded", 1
             usage = replace(usage, output_tokens=output)
             thinking, rest = thinking_and_rest(content)
@@ -147,11 +151,13 @@ class MessagesServer:
             return self._message(request, content, stop_reason, usage, reply), reply
 
     def _fail(self, request: Request, failure: Failure, violations: tuple[Refusal, ...]) -> Response:
+        """Record that the `request` gets an error, which costs nothing; return the error as an answer."""
         self.exchanges.append(Exchange(request, violations, PromptUsage(), failure.status))
         return failed(failure)
 
     def _next(self, request: Request, violations: Sequence[Refusal]) -> Answer | Failure:
-        """Return the script's next reply, an error 400 for the first of `violations`, or 500 if the script raises."""
+        """Return the script's next reply. Return an error 400 for the first of `violations` (rules that the request
+        breaks), if there is any, or an error 500 if the script raises an error."""
         if violations:
             return _refusal(violations[0])
         entry = self._script[min(self._replies, len(self._script) - 1)]
@@ -163,19 +169,24 @@ class MessagesServer:
         self._replies += 1
         if isinstance(reply, Answer | Failure):
             return reply
-        return Answer(([say(reply)] if reply else []) if isinstance(reply, str) else list(reply))
+        if isinstance(reply, str):
+            return Answer([say(reply)] if reply else [])
+        return Answer(list(reply))
 
     def _content(self, request: Request, answer: Answer) -> tuple[list[Block], str]:
-        """Return the blocks of an answer with ids, thinking and signatures, and its stop reason."""
+        """Return the blocks of the script's `answer` with ids of calls, thinking and signatures added; and the reason
+        why the answer ends."""
         content = self._with_ids(answer.content)
-        if _is_time_to_think(request) and not thinking_and_rest(content)[0]:
-            shown = (request.body["thinking"].get("display") or "") != "omitted"
-            thought = _THOUGHT.format(number=len(self.exchanges) + 1) if shown else ""
+        has_thinking = bool(thinking_and_rest(content)[0])
+        if _is_time_to_think(request) and not has_thinking:
+            is_shown = (request.body["thinking"].get("display") or "") != "omitted"
+            thought = _THOUGHT.format(number=len(self.exchanges) + 1) if is_shown else ""
             content.insert(0, {"type": "thinking", "thinking": thought})
-        calls = any(block["type"] == "tool_use" for block in content)
-        return sealed(request, content), answer.stop_reason or ("tool_use" if calls else "end_turn")
+        has_calls = any(block["type"] == "tool_use" for block in content)
+        return sealed(request, content), answer.stop_reason or ("tool_use" if has_calls else "end_turn")
 
     def _with_ids(self, content: Sequence[Block]) -> list[Block]:
+        """Return the blocks of an answer, with an id in each call that has none: ``toolu_00001_0``."""
         number = len(self.exchanges) + 1
         return [
             {**block, "id": block.get("id") or f"toolu_{number:05}_{index}"} if block["type"] == "tool_use" else block
@@ -185,8 +196,9 @@ class MessagesServer:
     def _message(
         self, request: Request, content: list[Block], stop_reason: str, usage: PromptUsage, answer: Answer
     ) -> Block:
-        """Return an answer as a message in the API's form, with the ``usage`` of the script's `answer`, if any."""
-        billed = replace(PromptUsage(), output_tokens=usage.output_tokens) if answer.usage else usage
+        """Return an answer with this `content` as a message in the API's form. It has the computed `usage`, or the
+        fields in the ``usage`` of the script's `answer`."""
+        billed = PromptUsage(output_tokens=usage.output_tokens) if answer.usage else usage
         return {
             "id": f"msg_{len(self.exchanges):06}",
             "type": "message",
@@ -201,7 +213,8 @@ class MessagesServer:
 
 
 def _is_time_to_think(request: Request) -> bool:
-    """Return True if the answer should begin with thinking: manual thinking usually only at a turn's start."""
+    """Return True if the answer to `request` should begin with thinking. With manual thinking, the model thinks only
+    before the first call after the user's words, unless the request asks for more by a beta."""
     if request.thinking != "manual" or "interleaved-thinking-2025-05-14" in request.betas:
         return request.thinking != "off"
     return has_no_result(request.messages[-1])
@@ -213,6 +226,7 @@ def failed(failure: Failure) -> Response:
 
 
 def _refusal(violation: Refusal) -> Failure:
+    """Return the error that the API sends for a broken rule."""
     kind = "request_too_large" if violation.status == 413 else "invalid_request_error"
     return Failure(violation.status, kind, violation.message)
 
@@ -236,6 +250,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing."""
 
     def do_GET(self) -> None:
+        """Answer each other request, such as for the list of models, with an empty list."""
         self.server.api.paths.append(("GET", self.path))
         self._send(200, {"type": "list", "data": []})
 
@@ -244,7 +259,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Answer a request for a message or a count; refuse an unknown path, a missing key and invalid JSON."""
         self.server.api.paths.append(("POST", self.path))
-        # read before any answer, as the next request follows on the same connection
+        # read the whole body before any answer, as the next request comes on the same connection
         raw = self.rfile.read(int(self.headers.get("content-length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
         path, api = self.path.split("?")[0], self.server.api
@@ -258,7 +273,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(endpoint(Request(body, headers, raw)), streamed=is_streamed)
 
     def _answer(self, response: Response, *, streamed: bool = False) -> None:
-        """Send a response, whole or as a stream, with the fault that the script asks for."""
+        """Send `response` whole or as a stream, with the fault of the connection that the script asks for, if any."""
         message, reply = response
         if isinstance(reply, Failure):
             self._send(reply.status, message, reply.headers)
@@ -270,10 +285,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._stream(self.server.api.streamed(message), reply)
         else:
             self.close_connection = bool(reply.fault)
-            self._send(200, message, reply.headers, 0.5 if reply.fault else 1)  # a fault cuts the message in half
+            self._send(200, message, reply.headers, 0.5 if reply.fault else 1)  # other faults cut the message in half
 
     def _stream(self, lines: list[str], answer: Answer) -> None:
-        """Send the events `lines`, with the fault that the script asks for; half way call `Answer.hold`."""
+        """Send the events `lines`, of which a fault cuts or replaces the second half; before it, call `Answer.hold`."""
         self._head(200, "text/event-stream; charset=utf-8", (("connection", "close"), *answer.headers))
         self.close_connection = True
         middle = len(lines) // 2
@@ -282,16 +297,17 @@ class _Handler(BaseHTTPRequestHandler):
             answer.hold()
         cut, garbage = lines[middle], ["event: content_block_delta\ndata: {not json\n\n", "\x00\xff\n\n"]
         rest_by_fault = {"": lines[middle:], "half_an_event": [cut[: len(cut) // 2]], "garbage": garbage}
-        self.wfile.writelines(map(str.encode, rest_by_fault.get(answer.fault, [])))
+        self.wfile.writelines(map(str.encode, rest_by_fault.get(answer.fault, [])))  # other faults send no second half
 
     def _send(self, status: int, data: Block, headers: Sequence[tuple[str, str]] = (), share: float = 1) -> None:
-        """Send `data` as JSON, or only a `share` of its bytes."""
+        """Send `data` as JSON; with a `share` below 1, only this share of its bytes, as if the connection broke."""
         content = json.dumps(data).encode()
         self._head(status, "application/json", (("content-length", str(len(content))), *headers))
         if self.command != "HEAD":
             self.wfile.write(content[: int(len(content) * share)])
 
     def _head(self, status: int, content_type: str, headers: Sequence[tuple[str, str]]) -> None:
+        """Send the status and the headers of an answer, with a number for the request."""
         self.send_response(status)
         number = f"req_{len(self.server.api.paths):06}"
         for name, value in (("content-type", content_type), ("request-id", number), *headers):
@@ -305,7 +321,7 @@ def event_line(event: Block) -> str:
 
 
 def _body(headers: Mapping[str, str], raw: bytes) -> dict[str, Any] | Failure:
-    """Return the JSON body of a request, or the error for a missing key or invalid JSON."""
+    """Return the JSON object in the body `raw` of a request, or the error for a missing API key or invalid JSON."""
     if not (headers.get("x-api-key") or headers.get("authorization")):
         return Failure(401, "authentication_error", "x-api-key header is required", ())
     try:

@@ -1,7 +1,7 @@
-"""Provider's prompt cache and its bill: how many tokens of a prompt are read from it, written to it, or paid in full.
+"""Simulates a provider's prompt cache: how many tokens of a prompt are read from it, written to it, or paid in full.
 
-The prompt is cached up to each of its cache marks. A later request reads the longest cached part of its own prompt that
-ends at one of its marks or at most 19 blocks before one.
+The prompt is cached from its beginning up to each of its cache marks. A later request reads the longest cached
+beginning of its own prompt that ends at one of its marks, or at most 19 blocks before one.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ from typing import Any
 from applier.testing.api_forms import Block, PromptPart, Request, blocks_of, canonical, image_pixels
 
 CACHE_READ_PRICES = (0.1, 0.05, 0.025)
-"""Prices of a token read from the cache, in uncached tokens: of most models, Opus 5.5, Fable 5.1."""
+"""Prices of a token read from the cache, as multiples of the price of an uncached token: for most models, for Opus 5.5,
+for Fable 5.1."""
 _WRITE_PRICES = {"5m": 1.25, "1h": 2.0}
-"""Prices of a token written to the cache, in uncached tokens, by lifetime."""
+"""Prices of a token written to the cache, as multiples of the price of an uncached token, by lifetime."""
 _SECONDS = {"5m": 300.0, "1h": 3600.0}
 """Lifetimes of cached content in seconds."""
 _LOOK_BACK_BLOCKS = 20
-"""Number of blocks, up to and including the marked one, at which a cached part may end."""
+"""Number of blocks, from the marked one back, at which the cached beginning of a prompt may end."""
 _BYTES_PER_TOKEN = 2.6
 """Bytes of UTF-8 text in a token: for current Claude models 1.7 (code and logs) to 3."""
 _BLOCK_TOKENS = 4
 """Tokens of each block besides its content."""
 _PIXELS_PER_TOKEN, _MAX_IMAGE_TOKENS = 750, 1600
-"""Pixels of an image in a token, and largest number of tokens of an image."""
+"""Number of pixels that count as one token, and largest number of tokens of an image."""
 _SETTINGS = ("thinking", "tool_choice", "output_config")
-"""Settings whose change invalidates cached messages, but not cached tools and system prompt."""
+"""Settings by which cached messages become invalid if they change; cached tools and system prompt stay valid."""
 _Key = tuple[str, str, str]
-"""Key of a cached part of a prompt: model, settings and digest."""
+"""Key of a cached beginning of a prompt: model, settings and digest."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,12 @@ class PromptUsage:
     """Billed tokens of one request or of several together."""
 
     input_tokens: int = 0
+    """Tokens paid in full: neither read from the cache nor written to it."""
     cache_read_input_tokens: int = 0
     written_5m: int = 0
+    """Tokens written to the cache for five minutes."""
     written_1h: int = 0
+    """Tokens written to the cache for an hour."""
     output_tokens: int = 0
 
     @property
@@ -52,7 +56,7 @@ class PromptUsage:
         return self.input_tokens + self.cache_read_input_tokens + self.written_5m + self.written_1h
 
     def __add__(self, other: PromptUsage) -> PromptUsage:
-        """Return the sum of both."""
+        """Return the sum of both usages."""
         return PromptUsage(*map(add, astuple(self), astuple(other)))
 
     def cost(self, read_price: float = CACHE_READ_PRICES[0]) -> float:
@@ -75,19 +79,20 @@ class PromptUsage:
 
 
 class PromptCache:
-    """Simulated prompt cache of a provider: parts of prompts, each with the time when it expires."""
+    """Simulated prompt cache of a provider: beginnings of prompts, each with the time when it expires."""
 
     def __init__(self) -> None:
         """Begin with nothing cached."""
-        self._until: dict[_Key, float] = {}
+        self._until: dict[_Key, float] = {}  # time of expiry
 
     def charge(self, request: Request, now: float) -> PromptUsage:
-        """Return the tokens that the provider would bill for `request` at the time `now`, cached or not. The prompt is
-        then cached up to each of its cache marks."""
-        keys, tokens, marks = list(_keys(request)), list(accumulate(map(_tokens, request.parts()))), _marks(request)
+        """Return the tokens that the provider would bill for `request` at the time `now` in seconds. Then cache the
+        prompt up to each of its cache marks."""
+        keys, tokens = list(_keys(request)), list(accumulate(map(_tokens, request.parts())))  # up to each part
+        marks = _marks(request)
         readable_ends = {at for mark in marks for at in range(max(0, mark - _LOOK_BACK_BLOCKS + 1), mark + 1)}
         read_at = max((at for at in readable_ends if self._until.get(keys[at], -math.inf) >= now), default=None)
-        read_tokens = paid_tokens = 0 if read_at is None else tokens[read_at]
+        read_tokens = paid_tokens = 0 if read_at is None else tokens[read_at]  # paid: read or written
         written = dict.fromkeys(_SECONDS, 0)
         # the shortest prompt that is cached; the API has a limit of 512 to 4,096 for each model
         least_tokens = 4096 if "haiku" in request.model or (4, 5) <= request.version < (4, 8) else 1024
@@ -97,9 +102,10 @@ class PromptCache:
             self._until[keys[mark]] = now + _SECONDS[lifetime]
             written[lifetime] += max(0, tokens[mark] - paid_tokens)
             paid_tokens = max(paid_tokens, tokens[mark])
-        if read_at is not None:
+        if read_at is not None:  # to read from the cache prolongs the lifetime
             self._until[keys[read_at]] = max(self._until[keys[read_at]], now + _SECONDS["5m"])
-        return PromptUsage(sum(tokens[-1:]) - paid_tokens, read_tokens, written["5m"], written["1h"])
+        all_tokens = tokens[-1] if tokens else 0
+        return PromptUsage(all_tokens - paid_tokens, read_tokens, written["5m"], written["1h"])
 
 
 def request_tokens(request: Request) -> int:
@@ -108,14 +114,15 @@ def request_tokens(request: Request) -> int:
 
 
 def _keys(request: Request) -> Iterator[_Key]:
-    """Yield a key of the cache for the prompt up to and including each part."""
+    """Yield for each part of the prompt the cache's key for the prompt up to and including this part."""
     settings = json.dumps([request.body.get(name) for name in _SETTINGS])
     for (role, _), digest in zip(request.parts(), request.digests[1:], strict=True):
         yield request.model, "" if role in ("tools", "system prompt") else settings, digest
 
 
 def _marks(request: Request) -> dict[int, str]:
-    """Return the lifetime of each cache mark by the index of its part; that of the whole request is at the last."""
+    """Return the lifetime of each cache mark (``5m`` or ``1h``) by the index of the part of the prompt that has it. A
+    mark of the whole request counts as one of its last part."""
     marks = [_mark(block) for _, block in request.parts()]
     marks[-1:] = [mark or request.body.get("cache_control") for mark in marks[-1:]]
     return {at: "1h" if mark.get("ttl") == "1h" else "5m" for at, mark in enumerate(marks) if mark}
@@ -129,12 +136,14 @@ def _mark(block: Block) -> Mapping[str, Any] | None:
 
 
 def _tokens(part: PromptPart) -> int:
+    """Return the estimated number of tokens of one part of a prompt."""
     return _BLOCK_TOKENS + _content_tokens(part[1])
 
 
 def _content_tokens(block: Block) -> int:
-    """Return the tokens of a block's content: of an image by its pixels, else by the length of its text."""
+    """Return the estimated number of tokens of a block: of an image by its pixels, else by the length of its text."""
     if block.get("type") == "image":
+        # an image of unknown size counts as one with the most tokens
         pixels = math.prod(image_pixels(block) or (_MAX_IMAGE_TOKENS, _PIXELS_PER_TOKEN))
         return min(_MAX_IMAGE_TOKENS, math.ceil(pixels / _PIXELS_PER_TOKEN))
     if block.get("type") == "text":

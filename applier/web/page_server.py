@@ -1,8 +1,8 @@
-"""Server of a page on a port of this machine, for one browser, until the page ends it.
+"""Serves a page on a port of this machine to one browser, until the person ends the server by a button on the page.
 
 Only the browser that opened the printed link may use the page: the token in the link works once and gives a key that
-the page sends with each request. Other hosts, other sites' pages and plain forms are refused, and every answer has a
-policy by which the browser runs no text of a transcript as a script.
+the page sends with each request. Requests with another host name, from pages of other sites, or sent by a form are
+refused. Every answer has a policy by which the browser runs no text of a transcript as a script.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ HOST = "127.0.0.1"
 KEY_HEADER = "x-compactor-key"
 """Header in which the page in the browser sends its key."""
 PROTECTED = "/api/"
-"""Beginning of the paths for which every request needs the key; other files contain nothing of a transcript."""
+"""Beginning of the paths for which a request needs the key. The files at other paths contain nothing of a
+transcript."""
 OPENING = "/api/open"
 """Path at which the page in the browser exchanges the token in its link for the key, once."""
 MAX_BODY_BYTES = 8 * 2**20
-"""Size of the largest request; all of a person's changes to a plan of 100,000 turns are smaller."""
+"""Size of the largest request; a person's changes to a plan of 100,000 turns take less."""
 STOP_SECONDS = 2
-"""Time that unfinished answers have when the server ends."""
+"""Time in seconds for which the server waits for unfinished answers before it ends."""
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 """Media types of the page's files by suffix."""
 _HEADERS = {
@@ -57,6 +58,7 @@ _HEADERS = {
 """Headers of every answer, by which a browser refuses foreign scripts, frames and requests."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
+"""Function that answers a request."""
 
 
 class PageServer(AppServer):
@@ -83,7 +85,8 @@ class PageServer(AppServer):
         return f"http://{HOST}:{self.port}/#{self._token}"
 
     async def _open(self, request: Request) -> Response:
-        """Answer with the key, which all other requests need, if the request has the token of the link; only once."""
+        """Answer with the key, which all other requests need, if the request contains the token of the link and is the
+        first that does."""
         try:
             token = str(json.loads(await request.body())["token"])
         except (ValueError, RecursionError, TypeError, LookupError):
@@ -99,17 +102,19 @@ class PageServer(AppServer):
         return _answer({})
 
     async def _guard(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
-        """Refuse a request that `_problem` objects to, else pass it on; add the security headers to the answer."""
-        problem = self._problem(request)
-        answer = _refusal(*problem) if problem else await call_next(request)
+        """Pass on a request that `_reason_to_refuse` accepts, and refuse any other; add security headers to the
+        answer."""
+        reason = self._reason_to_refuse(request)
+        answer = _refusal(*reason) if reason else await call_next(request)
         answer.headers.update(_HEADERS)
         return answer
 
-    def _problem(self, request: Request) -> tuple[int, str] | None:
-        """Return the status and text of the refusal of a request that is not from this page in its browser. Requests
-        with a body of another type or size are refused, too; None if the request is accepted."""
+    def _reason_to_refuse(self, request: Request) -> tuple[int, str] | None:
+        """Return the HTTP status and text of an error for a request that does not come from this page in its browser,
+        or has a body that is no JSON or too large; None for a request to accept."""
         headers, path = request.headers, request.url.path
         host, is_post = headers.get("host", ""), request.method == "POST"
+        # a site could let its own host name lead to this machine (DNS rebinding)
         if host not in (f"{HOST}:{self.port}", f"localhost:{self.port}"):
             return 403, f"host {host[:80]!r} is not this page's"
         is_same_site = headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
@@ -128,16 +133,17 @@ class PageServer(AppServer):
 
 
 def _is_secret(text: str, secret: str) -> bool:
-    """Return True if `text` is the secret, in a time that does not show how much of it is right."""
+    """Return True if `text` equals `secret`. The time that this takes does not show how many characters are right."""
     return hmac.compare_digest(text.encode("utf-8", "replace"), secret.encode())
 
 
 def _file_routes(page: str) -> Iterator[Route]:
-    """Yield the addresses of the files that ship with the package; ``/`` is the file of `page`."""
+    """Yield the routes to the page's files, which ship with the package; ``/`` leads to the HTML file of `page`."""
     folder = importlib.resources.files("applier.web").joinpath("static")
     files = {file.name: file.read_bytes() for file in folder.iterdir()}
 
     async def file(request: Request) -> Response:
+        """Answer with the file that the path names."""
         name = request.path_params.get("name", f"{page}.html")
         if name not in files:
             return _refusal(404, "no such page")
@@ -148,7 +154,7 @@ def _file_routes(page: str) -> Iterator[Route]:
 
 
 def _content_routes(content: ReviewPage | Mapping[str, Any]) -> Iterator[Route]:
-    """Yield the addresses of a review's data and actions, or of a session's report."""
+    """Yield the routes to the data and actions of a review, or to a session's report."""
     if isinstance(content, ReviewPage):
         yield Route("/api/review", _data_endpoint(content.page))
         yield Route("/api/turns/{turn_id}", _data_endpoint(content.lines))
@@ -161,9 +167,10 @@ def _content_routes(content: ReviewPage | Mapping[str, Any]) -> Iterator[Route]:
 
 
 def _data_endpoint(work: Callable[..., Mapping[str, Any] | None]) -> Endpoint:
-    """Return a handler that answers with the result of `work` for the path's parameters, and with 404 if it is None."""
+    """Return a handler that answers with the result of `work` for the path's parameters; with 404 if it is None."""
 
     async def endpoint(request: Request) -> Response:
+        """Call `work` in another thread, so that the server can answer other requests."""
         value = await anyio.to_thread.run_sync(partial(work, **request.path_params))
         return _refusal(404, "no such turn") if value is None else _answer(value)
 
@@ -171,10 +178,11 @@ def _data_endpoint(work: Callable[..., Mapping[str, Any] | None]) -> Endpoint:
 
 
 def _action_endpoint(form: type[BaseModel], work: Callable[[Any], Mapping[str, Any]]) -> Endpoint:
-    """Return a handler for an action: it reads the body of a request as `form` and answers with the result of `work`. A
-    body that is not valid is answered by 400, an error of `work` by 409."""
+    """Return a handler for an action: it reads the body of a request as `form`, calls `work` with it, and answers with
+    the result. A body that is not valid is answered by 400, an error of `work` by 409."""
 
     async def endpoint(request: Request) -> Response:
+        """Call `work` in another thread, so that the server can answer other requests."""
         try:
             body = form.model_validate_json(await request.body())
             return _answer(await anyio.to_thread.run_sync(work, body))
@@ -190,11 +198,13 @@ def _action_endpoint(form: type[BaseModel], work: Callable[[Any], Mapping[str, A
 
 
 def _refusal(status: int, problem: str) -> Response:
+    """Return an answer with this HTTP status, and the problem as a text for the person."""
     return JSONResponse({"problem": problem}, status_code=status)
 
 
 def _answer(value: Mapping[str, Any]) -> Response:
-    """Return `value` as an answer in JSON, with NaN and infinity as strings, as browsers read no such numbers."""
+    """Return `value` as an answer in JSON, with NaN and infinity as strings, as a browser's JSON has no such
+    numbers."""
     text = json.dumps(value)
     text = json.dumps(json.loads(text, parse_constant=str)) if "NaN" in text or "Infinity" in text else text
     return Response(text, media_type="application/json")

@@ -1,7 +1,7 @@
 """Review of a plan by a person in a browser: the page's data and actions, as JSON.
 
-The page sends all changes of the person with each request, so an answer depends only on them and on the plan. Only the
-functions passed in write files.
+With each request the page sends all changes that the person has made, so an answer depends only on them and on the
+plan. Files are written only by the functions that the caller passes in.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from planner.reading.secrets import redact
 MOST_WORD_LINES = 12
 """Largest number of lines of the user's words that the page shows of one turn."""
 _WORDS = ("turns", "failed", "findings", "statements", "open")
-"""Parts of an answer to the page that contain words of the conversation, from which secrets are removed."""
+"""Fields of an answer to the page that contain words of the conversation, so that secrets are removed from them."""
 
 
 class TurnRevision(BaseModel, extra="forbid", frozen=True):
@@ -42,8 +42,10 @@ class Revision(BaseModel, extra="forbid", frozen=True):
 
     turns: dict[str, TurnRevision] = Field(default_factory=dict, max_length=1_000_000)
     brief: str | None = Field(default=None, max_length=200_000)
+    """Changed brief (the page of memory in the compacted list); None keeps that of the plan."""
     open: str = ""
-    """Id of the turn that the page displays; the answer then has the text that replaces this turn."""
+    """Id of the turn that the page displays, so that the answer contains the text that replaces this turn; empty if it
+    displays none."""
 
 
 class Search(BaseModel, extra="forbid", frozen=True):
@@ -56,6 +58,7 @@ class Replan(BaseModel, extra="forbid", frozen=True):
     """Options for a new plan that the person asks for."""
 
     target_tokens: int = Field(ge=1, le=10**9)
+    """Wanted size of the compacted list in tokens."""
     planner: Literal["rules", "model"]
 
 
@@ -72,9 +75,12 @@ class ReviewPage:
         apply: Callable[[PlanReview], Mapping[str, str]],
         replan: Callable[[Replan], CompactionPlan],
     ) -> None:
-        """Check `plan`, which was made for `messages`. `files` names the files of the ``plan`` and of the ``view``.
-        `save` and `apply` write a checked plan and return a ``message`` and a ``detail`` for the person. `replan` makes
-        another plan of the same messages. They are called one at a time."""
+        """Check `plan`, which was made for `messages`.
+
+        `files`: names of the files for the ``plan`` and the ``view`` (compacted list). `save` writes a checked plan,
+        and `apply` the compacted list; both return a ``message`` and a ``detail`` for the person. `replan` makes
+        another plan for the same messages. Only one of these functions is called at a time.
+        """
         self._messages = messages
         self._files = files
         self._save, self._apply, self._replan = save, apply, replan
@@ -83,14 +89,15 @@ class ReviewPage:
         self._open(plan)
 
     def _open(self, plan: CompactionPlan) -> None:
-        """Make `plan`, as the guards repair it, the one under review."""
+        """Review `plan` from now on, after the guards (the checks that every plan must pass) have repaired it."""
         self._plan = reviewed(plan, self._messages).plan
         analysis = self._plan.bound_analysis
         assert analysis is not None
         self._analysis: Analysis = analysis
 
     def page(self) -> dict[str, Any]:
-        """Return everything that the page shows at first: the plan as opened, and data that never changes."""
+        """Return everything that the page shows at first: the plan without changes of the person, and data that changes
+        do not affect, such as the user's words."""
         plan, review, turns = self._plan, self._reviewed(Revision()), self._analysis.evidence.turns
         page = {
             "task": plan.task,
@@ -118,7 +125,8 @@ class ReviewPage:
         return {**redact(page, self._analysis.secrets), "checked": self._checked(review, Revision())}
 
     def check(self, revision: Revision) -> dict[str, Any]:
-        """Return what the guards make of the person's changes: sizes, decisions, findings, statements of the brief."""
+        """Return the plan with the person's changes, as the guards repair it: sizes, decisions, findings (remarks of
+        the guards) and statements of the brief."""
         return self._checked(self._reviewed(revision), revision)
 
     def lines(self, turn_id: str) -> dict[str, Any] | None:
@@ -126,7 +134,7 @@ class ReviewPage:
         turn = self._analysis.evidence.turns.get(turn_id)
         if turn is None:
             return None
-        marks = dict.fromkeys((line.number for line in turn.typed_lines), "user")
+        marks = dict.fromkeys((line.number for line in turn.typed_lines), "user")  # the page highlights these
         marks |= dict.fromkeys(turn.failure_lines, "failure")
         lines = [
             {"number": line.number, "part": line.part, "text": line.text, "continues": line.continues}
@@ -141,14 +149,16 @@ class ReviewPage:
         return {"turns": [key for key, turn in turns if any(text in line.text.casefold() for line in turn.lines)]}
 
     def view(self, revision: Revision) -> dict[str, Any]:
-        """Return the compacted list, each message with its index in the history, or None if it was changed."""
-        shown, tokens = self._reviewed(revision).preview, self._analysis.counter.message
+        """Return the compacted list, each message with its size, and with its index in the original list; None for a
+        message that is new or changed."""
+        preview, tokens = self._reviewed(revision).preview, self._analysis.counter.message
         index = {id(message): at for at, message in enumerate(self._messages)}
-        indexed = ((index.get(id(message)), plain_message(message)) for message in (shown.messages if shown else ()))
+        compacted = preview.messages if preview else ()
+        indexed = ((index.get(id(message)), plain_message(message)) for message in compacted)
         return {"messages": [{"index": at, "tokens": tokens(message), "message": message} for at, message in indexed]}
 
     def replan(self, wanted: Replan) -> dict[str, Any]:
-        """Replace the plan by a new one, with the options `wanted`; the person's changes stay."""
+        """Replace the plan by a new one, with the options `wanted`. The person's changes stay, as the page has them."""
         with self._writing:
             self._open(self._replan(wanted))
             self._is_saved = False
@@ -167,10 +177,12 @@ class ReviewPage:
             return self._apply(self._reviewed(revision))
 
     def _reviewed(self, revision: Revision) -> PlanReview:
+        """Return the plan with the person's changes, after the guards have repaired it."""
         return reviewed(self._plan, self._messages, list(self._edits(revision)), brief=revision.brief)
 
     def _edits(self, revision: Revision) -> Iterator[Edit]:
-        """Yield the person's decision for each turn that they changed, without numbers of lines that do not exist."""
+        """Yield the person's decision for each turn that they changed; numbers of lines that do not exist are left out.
+        Raise a SettingsError for a turn that does not exist."""
         for turn_id, revised in revision.turns.items():
             turn = self._analysis.evidence.turns.get(turn_id)
             if turn is None:
@@ -180,16 +192,18 @@ class ReviewPage:
             yield Edit(turn.turn.number, turn.turn.number, revised.strategy, excerpts)
 
     def _words(self) -> Iterator[dict[str, Any]]:
-        """Yield the user's words in each turn: the lines that they typed, or if there are none, the first line."""
+        """Yield the user's words in each turn that has some: the lines that they typed, or if they pasted all, the
+        first line. ``more`` is the number of lines that are not shown."""
         for turn_id, turn in self._analysis.evidence.turns.items():
-            binding = [line.number for line in turn.typed_lines]
-            lines = [turn.lines[number - 1] for number in binding] or list(turn.user_lines[:1])
-            shown = [{"text": line.text, "binding": bool(binding)} for line in lines[:MOST_WORD_LINES]]
+            typed = [turn.lines[line.number - 1] for line in turn.typed_lines]
+            lines = typed or list(turn.user_lines[:1])
+            shown = [{"text": line.text, "binding": bool(typed)} for line in lines[:MOST_WORD_LINES]]
             if shown:
                 yield {"turn": turn_id, "lines": shown, "more": len(turn.user_lines) - len(shown)}
 
     def _checked(self, review: PlanReview, revision: Revision) -> dict[str, Any]:
-        """Return what the guards make of the person's changes, without secrets; new findings come first."""
+        """Return the reviewed plan, with the person's changes, as data for the page, without secrets. Findings (remarks
+        of the guards) that result from the changes come first."""
         plan, earlier = review.plan, set(self._plan.findings)
         brief = self._plan.brief if revision.brief is None else revision.brief
         turn = self._analysis.evidence.turns.get(revision.open)
@@ -216,15 +230,17 @@ class ReviewPage:
 
 
 def _replacement_of(review: PlanReview, turn_id: str, turn: TurnEvidence) -> dict[str, Any]:
-    """Return the text that replaces the turn `turn_id`, and the ranges of its kept lines."""
+    """Return the text that replaces the turn `turn_id` in the compacted list, and the ranges of its lines that are
+    kept."""
     decision, count = review.plan.decisions[turn_id], len(turn.lines)
     kept = range(1, count + 1) if decision.strategy == "keep" else line_numbers(decision.excerpts, count)
     return {"turn": turn_id, "left": review.notes.left.get(turn_id, ""), "kept": ranges_of(kept)}
 
 
 def _statement(checked: CheckedStatement) -> dict[str, Any]:
-    """Return a statement of the brief (the page of memory) with the guards' judgement, as JSON data."""
-    written, sound = checked.written, checked.sound
+    """Return a statement of the brief (the page of memory) as JSON data, with the guards' judgement as its ``state``:
+    ``holds``, ``mended`` (repaired) or ``struck`` (removed)."""
+    written, sound = checked.written, checked.sound  # as written, and as repaired; None if removed
     return {
         "heading": written.heading,
         "text": (sound or written).text,
