@@ -100,6 +100,7 @@ class Visible:
         if self._history:
             plans = self.store.plans(self._history)
             return [VisibleConversation("", self._history, plans[-1] if plans else "")]
+        # a frame describes the newest compaction of a session
         frames = {name: saved.frame for name in self._names() if (saved := load_session(self.store, name))}
         return [VisibleConversation(name, frame.key, frame.plan_id) for name, frame in frames.items() if frame.key]
 

@@ -379,7 +379,7 @@ def shorten(data: object, store: Store) -> dict[str, str]:
     use = {"type": "tool_use", "id": call.tool_use_id, "name": call.tool, "input": {}}
     result = {"type": "tool_result", "tool_use_id": call.tool_use_id, "content": call.content}
     messages = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
-    # a preset with a single step, and a session of its own for each result
+    # a preset with a single step, and for each result a session of its own, with an id that `look_up` allows
     arrival = Preset("shorten", arrival=(DemoteLarge(settings.shorten_over_tokens),))
     name = f"{conversation_id(call)}.{int(_digest(call.tool_use_id)[:16], 16)}"
     with Session(store=store, preset=arrival, settings=settings, planner="rules", session_id=name) as session:

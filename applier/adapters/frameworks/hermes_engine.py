@@ -153,10 +153,10 @@ def _apply_to_plain(act: Any, messages: Sequence[dict[str, Any]]) -> list[dict[s
     return apply_to_groups(
         act,
         messages,
-        leading_system(messages),
-        lambda message: message["role"] == "tool",
-        lambda group: strip_openai(from_openai(group))[0],
-        lambda message: to_openai([message]),
+        lead=leading_system(messages),
+        is_result=lambda message: message["role"] == "tool",
+        to_plain=lambda group: strip_openai(from_openai(group))[0],
+        from_plain=lambda message: to_openai([message]),
     )
 
 

@@ -163,7 +163,7 @@ def _with_system_prompts(view: list[ModelMessage], messages: Sequence[ModelMessa
         view.insert(0, ModelRequest(parts=missing))
     newest, last = messages[-1], view[-1]
     if isinstance(newest, ModelRequest) and isinstance(last, ModelRequest) and last is not newest:
-        view[-1] = replace(newest, parts=last.parts)
+        view[-1] = replace(newest, parts=last.parts)  # with the instructions of `newest`
     return view
 
 

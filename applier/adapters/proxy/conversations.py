@@ -150,8 +150,8 @@ class Conversations:
         digests = filter(None, [*(whole for whole, _ in answers), digest])
         # possible session ids by digest, as the id of a session contains the digest of one of its answers
         ids = {whole: f"{prefix}{short_digest(scope + whole)}" for whole in digests}
-        marks = self._marks(list(ids.values()))
-        received = {one for answer in answers for one in answer if one}
+        marks = self._marks(list(ids.values()))  # digests of the newest answers that any proxy saw, by session id
+        received = {digest for answer in answers for digest in answer if digest}
         with self._lock:
             # another proxy may have answered last: first look for a session whose newest answer is in this request
             continued = (key for key in reversed(ids.values()) if received.intersection(marks.get(key, ())))

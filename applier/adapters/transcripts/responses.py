@@ -365,19 +365,18 @@ def to_items(read: ReadItems, messages: Sequence[Message]) -> list[Data]:
     old_front, new_front = len(read.messages) - tail_count, len(messages) - tail_count
     placed: dict[int, list[Data]] = {}  # fixed items by the number of messages before them
     for fixed in read.fixed:
-        messages_before = new_front + max(0, fixed.messages_before - old_front) if fixed.messages_before else 0
+        place_in_tail = max(0, fixed.messages_before - old_front)
+        messages_before = new_front + place_in_tail if fixed.messages_before else 0
         placed.setdefault(messages_before, []).append(fixed.item)
     items = list(placed.get(0, ()))
     for count, message in enumerate(messages, 1):
         items += [*_items(message), *placed.get(count, ())]
     # the API demands matching types of a call and its result, and `_item` makes changed ones a function's item
     functions = {item["call_id"] for item in items if str(item.get("type")).startswith("function_call")}
-    return [
-        _function_item(item_block(Item.model_validate(item)))
-        if str(item.get("type")).removesuffix("_output") in TYPED_CALLS and item["call_id"] in functions
-        else item
-        for item in items
-    ]
+    for at, item in enumerate(items):
+        if str(item.get("type")).removesuffix("_output") in TYPED_CALLS and item["call_id"] in functions:
+            items[at] = _function_item(item_block(Item.model_validate(item)))
+    return items
 
 
 def _function_item(block: Block) -> Data:
@@ -433,9 +432,9 @@ def _item(bare: Block, remainder: Data) -> Data | None:
     if "whole" in remainder:
         is_same = item_block(Item.model_validate(remainder["whole"])) == bare
         return dict(remainder["whole"]) if is_same else _function_item(bare)
-    if kind == _ITEM:
+    if kind == _ITEM:  # a call that the provider ran itself
         return dict(bare["item"])
-    if kind in THINKING:
+    if kind in THINKING:  # only the provider can make such an item, so new thinking has none
         return {**head, **({"encrypted_content": bare["data"]} if bare.get("data") else {})}
     if kind not in ("tool_use", "tool_result"):
         return None
