@@ -64,15 +64,15 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
     if plan.history.digest != analysis.history.digest:
         count = len(analysis.history.messages)
         raise StalePlan(f"the plan was made for other messages than these {count}: plan again")
-    brief, brief_findings = analysis.once(_checked_brief, plan.brief)
+    written, brief_findings = analysis.once(_checked_brief, plan.brief)
     limits = plan.window_tokens, plan.target_tokens, plan.target_model
-    pinned_parts = pinned(analysis, *limits, brief, plan.provenance.planner)
+    pinned_parts = pinned(analysis, *limits, written, plan.provenance.planner)
     sound, findings = _guard_decisions(pinned_parts, plan.turns, plan.target_model)
     facts, fact_findings = _guard_facts(analysis.evidence, plan.extracted_facts)
     findings += (*fact_findings, *brief_findings)
     for decisions in _ever_more(pinned_parts, sound, plan.target_model):
         lay_out_with = partial(lay_out, analysis, decisions, model=plan.target_model, restore_tool=plan.restore_tool)
-        layout = lay_out_with(brief=brief)
+        layout = lay_out_with(brief=written)
         most_tokens = analysis.tokens - max(1, least_savings if decisions is sound else 1)
         if layout.first_changed is None or layout.tokens <= most_tokens:
             break  # at the latest when everything is kept, as then nothing changes
@@ -81,9 +81,8 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
         [statement for statement in record if not removed.isdisjoint(statement.turns)]
         for record in analysis.evidence.once(effects_records)
     ]
-    written = brief
     target = min(plan.target_tokens, most_tokens)
-    brief, layout = _with_effects(analysis, brief, layout, records, target, most_tokens, lay_out_with)
+    brief, layout = _with_effects(analysis, written, layout, records, target, most_tokens, lay_out_with)
     findings += _effects_findings(written, brief, records[0])
     findings += _words_findings(pinned_parts, decisions)
     if decisions is not sound:
