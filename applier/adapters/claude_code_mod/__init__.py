@@ -429,8 +429,7 @@ def _question(question: RelayedQuestion, settings: SessionSettings) -> dict[str,
 
 def _split_after_view(messages: Sequence[Message], store: Store, session_id: str) -> list[Message]:
     """Return `messages` with the user's first words after a compaction as a message of their own. The client appends
-    them to the last message of the compacted list (the view), which is recognised only if it ends where a message ends.
-    """
+    them to the last message of the compacted list (the view), which is recognised only without words after it."""
     saved = load_session(store, session_id)
     view = saved.frame.head if saved is not None else []  # the newest compacted list, without messages after it
     at = len(view) - 1  # index of the view's last message

@@ -23,8 +23,7 @@ IN_ROWS = ("text", "tool_use", "tool_result")
 
 
 class RowToolUse(BaseModel):
-    """Tool call in a row (one message of Claude Code's transcript). As in the classes below, unknown fields of a newer
-    client are ignored."""
+    """Tool call in a row (one message of Claude Code's transcript). Here and below, unknown fields are ignored."""
 
     tool_use_id: str
     tool: str
@@ -56,8 +55,7 @@ class RowTranscript:
 
     messages: list[Message]
     handles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Handles of rows by their content as JSON, for the assistant's messages and the user's rows with media (images or
-    documents)."""
+    """Handles of rows by their content as JSON: of the assistant's messages, and of the user's rows with images."""
     firsts: Sequence[str] = ()
     """Handle of the first row of each message."""
 

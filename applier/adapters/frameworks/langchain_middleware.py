@@ -75,8 +75,7 @@ class _Agent:
     """Last message of the agent's newest call of the model."""
 
     def is_continued_by(self, messages: Sequence[Any]) -> bool:
-        """Return True if `messages` begin with those of the newest call. To save time, only its last message is
-        compared."""
+        """Return True if `messages` begin with those of the newest call; to save time, only its last is compared."""
         return 0 < self.message_count <= len(messages) and messages[self.message_count - 1] == self.last_message
 
 
@@ -131,8 +130,7 @@ class ThreadSessions:
 
 def _place(messages: Sequence[Any]) -> _Place:
     """Return the place of the agent that runs now. LangGraph's namespace ends with the node that runs, which is cut
-    off: ``tools:4f1c|model:9a0e`` becomes ``tools:4f1c``. Without a thread, the id of the first message replaces its
-    id."""
+    off: ``tools:4f1c|model:9a0e`` becomes ``tools:4f1c``. Without a thread, the first message's id replaces its id."""
     try:
         configurable = get_config().get("configurable", {})
     except RuntimeError:  # the call is made outside a graph
@@ -369,7 +367,7 @@ def _block(item: Any) -> Sequence[Block]:
 
 
 def _from_plain(message: Message) -> list[AnyMessage]:
-    """Return an Anthropic message as LangChain messages: each tool result is one, and so is each carried message."""
+    """Return an Anthropic message as LangChain messages: one for each result or carried message, one for the rest."""
     if isinstance(message["content"], str):
         return cast(list[AnyMessage], convert_to_messages(to_openai([message])))
     built = list[Any]()

@@ -196,7 +196,8 @@ def _pairs_of(message: ModelMessage) -> Iterator[tuple[Block, Any]]:
             # the provider compacted here; an empty content would mean that it failed
             yield {"type": "compaction", "content": part.content or _SEALED, "id": part.id}, part
         else:
-            yield _opaque(part) if getattr(part, "tool_call_id", None) in unpaired else _block(part), part
+            must_stay = getattr(part, "tool_call_id", None) in unpaired
+            yield (_opaque(part) if must_stay else _block(part)), part
 
 
 _SEALED = "sealed by the provider"

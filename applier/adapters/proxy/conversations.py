@@ -61,8 +61,7 @@ class Conversation:
     person: str = field(default_factory=PERSON.get)
     """Name of the person who owns the conversation, if people have tokens; else empty."""
     answer_keys: Sequence[tuple[str, str]] = ()
-    """Keys by which the next request is recognised: the client's `Conversations.scope` with each digest of the newest
-    answer."""
+    """Keys that recognise the next request: the client's `Conversations.scope`, and a digest of the newest answer."""
     used_at: float = 0.0
     """Time of the conversation's last request, by the clock of `Conversations`."""
     open_tokens: int = 0

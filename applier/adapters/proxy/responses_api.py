@@ -121,9 +121,8 @@ def _is_covered(item: Data, user_digests: set[str]) -> bool:
 
 
 def view_record(messages: Sequence[Message], view: Sequence[Message], before: Data, by: str) -> Data:
-    """Return the record of a compaction of `messages` to `view` (the compacted messages), by which a proxy recognises
-    it in later requests. `before`: the record of an earlier compaction in the same request, else empty. `by`: digest of
-    the conversation."""
+    """Return the record of a compaction of `messages` to `view` (the compacted messages), by which later requests show
+    it. `before`: record of an earlier compaction in the same request, else empty. `by`: digest of the conversation."""
     users = sorted({*_user_digests(messages), *before.get("users", ())})
     return {"messages": list(view), "users": users, "by": by}
 
@@ -213,8 +212,7 @@ _ENDS = {"response.completed": "", "response.incomplete": "", "response.failed":
 """Types of the last event of an answer, each with the failure that it reports; empty for none."""
 _LATE = "no answer in time: raise settings.timeout_seconds"
 _WORK_FIELDS = ("tools", "tool_choice", "parallel_tool_calls", "include", "prompt_cache_key", "text")
-"""Fields of the agent's request that a question keeps only if it follows the conversation, which is cached with them.
-"""
+"""Fields of the agent's request that a question keeps only if it follows the conversation, as both are cached."""
 
 
 _AgentRequest = tuple[str, Mapping[str, str], Mapping[str, Any]]

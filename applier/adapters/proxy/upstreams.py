@@ -122,7 +122,7 @@ def may_use_team_key(upstreams: Upstreams, method: str, path: str) -> bool:
 def destination_of(upstreams: Upstreams, path: str, headers: Mapping[str, str]) -> Destination:
     """Return the provider's address and the team's key for a request; raise RefusedError if no provider is set."""
     if _LOGIN_HEADER in headers or path.startswith(LOGIN_PATH):
-        # the address ends like the beginning of the path, which is therefore cut off
+        # the address, such as `…/backend-api/codex`, replaces this beginning of the path
         cut = next((len(front) for front in (LOGIN_PATH, "/v1") if path.startswith(f"{front}/")), 0)
         destination = Destination(upstreams.chatgpt, cut)
         problem = "no upstream for a ChatGPT login: start with --chatgpt-upstream URL"

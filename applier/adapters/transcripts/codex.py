@@ -116,8 +116,7 @@ class _Rollout(Assembly):
         """Numbers of the lines with items of an unknown type, by that type; each type gets one warning."""
 
     def read(self, kind: object, data: dict[str, Any], number: int) -> None:
-        """Read the payload `data` of the log line `number`, which has the type `kind`. Types that the model never saw
-        are ignored."""
+        """Read the payload `data` of log line `number`, of the type `kind`; ignore types that the model never saw."""
         if kind == "session_meta":
             base = data.get("base_instructions") or data.get("instructions")
             text = base.get("text") if isinstance(base, dict) else base

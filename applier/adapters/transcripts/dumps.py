@@ -182,8 +182,7 @@ def _messages(holder: Data, role: str, *keys: str) -> list[Any]:
 
 
 def _runs(value: Any) -> list[EntryList]:
-    """Return the conversation of each run of LangSmith: its inputs, then its outputs, unless these begin with the
-    inputs."""
+    """Return the conversation of each run of LangSmith: its inputs, unless its outputs repeat them, and its outputs."""
     runs: list[EntryList] = []
     for run in (run for run in objects_in(value) if "run_type" in run):
         inputs, outputs = (run.get(side) or {} for side in ("inputs", "outputs"))
@@ -374,8 +373,7 @@ def _copilot(entry: Data) -> EntryContent:
 
 
 def _copilot_sessions(value: Any) -> list[EntryList]:
-    """Return the conversation in a session of Copilot CLI without the events of subagents, which name the call that
-    started them."""
+    """Return the conversation in a session of Copilot CLI. Subagents' events (with a parent call) are left out."""
     lines = objects_in(value)
     if not lines or lines[0].get("type") != "session.start":
         return []

@@ -215,7 +215,9 @@ def _anthropic_assistant(message: Data) -> Message:
     refusals = [{"type": "text", "text": _required(message, "refusal")}] if message.get("refusal") else []
     if isinstance(content, str) and not calls and not refusals:
         return {"role": "assistant", "content": content}
-    parts = [{"type": "text", "text": content}] if content and isinstance(content, str) else content or ()
+    parts = content or ()
+    if isinstance(parts, str):
+        parts = [{"type": "text", "text": parts}]
     return {
         "role": "assistant",
         "content": [*map(_PART.to_anthropic, parts), *refusals, *map(_CALL.to_anthropic, calls)],

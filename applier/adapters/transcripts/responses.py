@@ -93,8 +93,7 @@ def item_block(item: Item) -> Block:
 
 
 def _script_call(script: str) -> tuple[str, dict[str, Any]] | None:
-    """Return the name and the input of the only tool that `script` calls; None if it calls several, or uses loops or
-    variables."""
+    """Return name and input of the only tool that `script` calls; None if it calls others, or uses loops, variables."""
     calls, typed = _CALL.findall(script), _STDIN.findall(script)
     tools = [*{tool for tool, _ in calls}]
     rest = _STDIN.sub("", _CALL.sub("", script))
@@ -179,8 +178,7 @@ def part_block(part: dict[str, Any]) -> Block:
 
 
 def _document(part: dict[str, Any]) -> Block:
-    """Return `part`, a file in an item's content, as a document block; a copy of `part` if it has no data, URL or id
-    of a file."""
+    """Return `part`, a file in an item's content, as a document block; a copy of it if it has no data, URL or id."""
     title = {"title": part["filename"]} if isinstance(part.get("filename"), str) else {}
     if isinstance(part.get("file_data"), str):
         block = block_of_part({"type": "file", "file": {key: value for key, value in part.items() if key != "type"}})
@@ -271,9 +269,8 @@ def read_items(items: Sequence[Any]) -> ReadItems:
 
 
 def _kind(item: Any, place: str) -> str:
-    """Return how to treat `item`: as a message or result (``user``, ``assistant``, ``result``), a definition or text
-    of the client (``host``), the proxy's own item (`VIEW`), a provider's compaction (``foreign``), or unknown
-    (``opaque``)."""
+    """Return how to treat `item`: as a message or result (``user``, ``assistant``, ``result``), a definition or text of
+    the client (``host``), the proxy's item (`VIEW`), a provider's compaction (``foreign``), or unknown (``opaque``)."""
     if not isinstance(item, dict):
         raise TranscriptError(f"{place}: expected an item as an object, found {quoted(item)}")
     kind, role = str(item.get("type") or "message"), item.get("role")
@@ -389,8 +386,7 @@ def _function_item(block: Block) -> Data:
 
 
 def _common_tail(old: Sequence[Message], new: Sequence[Message]) -> int:
-    """Count the equal messages at the end of both lists. An edited message counts as equal if it contains the same
-    calls or results."""
+    """Count the equal messages at the end of both lists; edited ones count if they have the same calls or results."""
     count = 0
     for before, after in zip(reversed(old), reversed(new), strict=False):
         is_same = before == after or (
