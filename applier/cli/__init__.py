@@ -1,7 +1,7 @@
 """The `compactor` command: parses the command line, reads files, opens the store and prints.
 
-At its start it stops importing from the working folder, because that may be a stranger's project, then loads everything
-else. Until then it imports only modules that Python itself has loaded. Ctrl-C ends it with one line from the start.
+Before it imports anything else, it removes the working folder from Python's search path, because that may be a
+stranger's project. Up to then it uses only modules that Python itself has loaded. Ctrl-C ends it with one line.
 """
 
 import os
@@ -25,11 +25,12 @@ def main() -> None:
 
 
 def _leave_folder() -> None:
-    """Stop importing from PYTHONPATH and from the folder of ``-m`` or a script. They may be the project of an agent,
-    with a file such as ``json.py`` that would run here. Keep the folders of the interpreter and of this package."""
+    """Remove from ``sys.path`` the folders in PYTHONPATH and the one of ``-m`` or a script. They may be the project of
+    an agent, with a file such as ``json.py`` that would run here. Keep the folders of the interpreter and this
+    package."""
     variable = "" if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "")
     untrusted = {*map(_absolute, variable.split(os.pathsep) if variable else ())}
-    if not sys.flags.safe_path:
+    if not sys.flags.safe_path:  # else Python has not added the folder of ``-m`` or the script
         untrusted.add(_absolute(sys.path[0]))
     library = os.path.dirname(os.__file__)
     package = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))

@@ -44,18 +44,19 @@ UNLISTED = {"mod": "servers"}
 """Commands that only other programs call, so that the help does not list them."""
 
 LONGEST_ERROR = 600
-"""Number of characters at which an error line is cut, as it may quote a file."""
+"""Number of characters at which an error line is cut, as it may quote a long line of a file."""
 
 
 class _Commands(click.Group):
-    """Group of commands that loads the module of a command only when it is used, so that the others start fast."""
+    """Group of commands. The module of a command is loaded only when the command is used, so that each starts fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click calls it so
         """Return the names of the commands in the order of the help."""
         return list(COMMANDS)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the names of the commands, each with its whole first sentence, which click would cut at the width."""
+        """Write the names of the commands, each with the first sentence of its help, which click would cut at the
+        width."""
         commands = ((name, self.get_command(ctx, name)) for name in COMMANDS)
         with formatter.section("Commands"):
             formatter.write_dl(
@@ -72,7 +73,7 @@ class _Commands(click.Group):
 
 
 _NAMES = [click.Command(name) for name in COMMANDS]
-"""Empty commands whose names click suggests for a misspelled one."""
+"""Empty commands. click suggests their names for a misspelled one; `get_command` loads the real ones."""
 
 
 @click.group(
@@ -84,7 +85,8 @@ def compactor() -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line, print its errors, and return the exit code. `arguments`: default the process's own."""
+    """Run one command line, print its errors, and return the exit code. `arguments`: the words after ``compactor``;
+    None for those of this process."""
     print_unknown_characters()
     try:
         code = compactor.main(arguments, prog_name="compactor", standalone_mode=False)
@@ -95,7 +97,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "compactor"
         return _fail(f"{error.format_message()} See '{command} --help'.", 2)
-    except BrokenPipeError:
+    except BrokenPipeError:  # the reader has ended, as `head` does; Python must not write the rest at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except click.ClickException as error:
@@ -104,10 +106,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), 2 if isinstance(error, SettingsError) else 1)
     except OSError as error:
         return _fail(f"{error.filename or 'input/output'}: {error.strerror or error}", 1)
-    except click.Abort:
+    except click.Abort:  # click's own form of Ctrl-C; `main` prints its line
         raise KeyboardInterrupt from None
 
 
 def _fail(text: str, code: int) -> int:
+    """Print `text` as one line on standard error, and return the exit code `code`."""
     echo(f"compactor: {shorten(text, LONGEST_ERROR)}", err=True)
     return code

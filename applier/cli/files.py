@@ -22,8 +22,9 @@ PRIVATE_FILE = 0o600
 
 
 def read_file(path: Path, part: int | None = None) -> Transcript:
-    """Return the transcript in the file `path`, or only its part number `part`, and print warnings on standard error.
-    If the file contains a plan, raise an error about the order of the arguments."""
+    """Return the transcript in the file `path`, and print warnings on standard error. `part`: number of the
+    conversation in a file with several; None for all. If the file contains a plan, the error names the right order of
+    arguments."""
     try:
         read = read_transcript(path, part=part)
     except TranscriptError:
@@ -38,7 +39,8 @@ def read_file(path: Path, part: int | None = None) -> Transcript:
 
 
 def read_plan(path: Path) -> CompactionPlan:
-    """Return the plan in the file `path`. If it contains a transcript, raise an error about the order of arguments."""
+    """Return the plan in the file `path`. If the file contains a transcript, the error names the right order of
+    arguments."""
     try:
         return CompactionPlan.from_json(path.read_bytes(), str(path))
     except PlanRejected:
@@ -65,7 +67,8 @@ def digest_of(path: Path) -> str:
 
 
 def write_unchanged(path: Path, text: str, digest: str) -> str:
-    """Write `text` to `path`, and return the new digest; raise SettingsError if the file no longer has the `digest`."""
+    """Write `text` to `path`, and return the file's new digest. Raise SettingsError if the file exists and no longer
+    has the `digest` that it had when it was read, as somebody else has changed it."""
     if digest_of(path) not in ("", digest):
         raise SettingsError(f"{path}: was changed meanwhile and is not overwritten: move that file away, then save")
     write_whole(path, text)
@@ -83,7 +86,7 @@ def write_whole(path: Path, text: str) -> None:
         mode = path.stat().st_mode if path.exists() else PRIVATE_FILE
         if path.exists() and not path.is_file():  # an open pipe (/dev/stdout) cannot be replaced
             path.write_bytes(content)
-        elif path.exists() and not os.access(path, os.W_OK):  # else a read-only file could be replaced
+        elif path.exists() and not os.access(path, os.W_OK):  # a read-only file could be replaced, but must not be
             raise PermissionError(errno.EACCES, "may not be written")
         else:  # unlike `resolve`, `realpath` accepts links that lead in a circle
             _replace(Path(os.path.realpath(path)), content, stat.S_IMODE(mode))
@@ -93,8 +96,8 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def _replace(path: Path, content: bytes, mode: int) -> None:
-    """Replace the file `path` in one step, after a complete write. `click.open_file(atomic=True)` is not used, because
-    it replaces the file also after a failed write."""
+    """Write `content` to a temporary file with these permissions (`mode`), then replace the file `path` by it in one
+    step. `click.open_file(atomic=True)` would replace the file also after a failed write."""
     handle, part = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
     try:
         with open(handle, "wb") as file:

@@ -1,6 +1,5 @@
-"""Arguments and options that several commands share, and functions that check their values or open what they name.
-
-A command that only reads the store does not create one.
+"""Arguments and options that several commands share, and functions that check their values, or open the store that they
+name. A command that only reads from the store does not create one.
 """
 
 from __future__ import annotations
@@ -62,8 +61,8 @@ change_options: Decorator = together(
 
 
 def agreed(*, yes: bool, as_json: bool) -> bool:
-    """Return True if the user agrees to the change that was shown: by the option `yes`, or by an answer now. If the
-    output is JSON (`as_json`), ask on standard error."""
+    """Return True if the user agrees to the change that was printed: by the option ``--yes`` (`yes`), or by an answer
+    to a question; a no ends the command. If the output is JSON (`as_json`), ask on standard error."""
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("standard input is no terminal: use --yes to make this change.")
     return yes or click.confirm("Make this change?", abort=True, err=as_json)
@@ -74,8 +73,8 @@ MOST_FAILURES = 3
 
 
 def check_cap(what: str, model: str, estimated_cost: float, cap: float) -> str:
-    """Return the estimated dollars for work with `model` as text: ``at most ≈ $0.12``. Raise SettingsError before any
-    money is spent if they are more than `cap`, the user's limit. `what`: the work for the error: ``3 files``."""
+    """Return the `estimated_cost` in dollars of work with `model` as a text: ``at most ≈ $0.12``. Raise SettingsError
+    if it is more than `cap`, the user's limit. `what`: name of the work, such as ``3 files``, for the error."""
     cost = money(estimated_cost)
     limit, note = ("at most", "") if has_prices(model) else ("perhaps", f" (the prices of {model} are not known)")
     if estimated_cost > cap:
@@ -85,14 +84,15 @@ def check_cap(what: str, model: str, estimated_cost: float, cap: float) -> str:
 
 
 def check_output(output: Path | None, **inputs: Path | None) -> None:
-    """Raise a usage error if the file `output` is also one of the `inputs`, which are named for the error."""
+    """Raise a usage error if the file `output` is the same as one of the `inputs` (by their names for the error)."""
     for name, path in inputs.items():
         if output and path and output.exists() and output.samefile(path):
             raise click.UsageError(f"-o {output}: is the {name} itself and would be lost: name another file.")
 
 
 def turn_ranges(text: str) -> list[tuple[int, int]]:
-    """Return the ranges in a list of turns: ``[(12, 14), (20, 20)]`` for ``t12-t14,t20``; empty for other texts."""
+    """Return the ranges in a list of turns: ``[(12, 14), (20, 20)]`` for ``t12-t14,t20``. Return an empty list for a
+    text of another form; raise a usage error for a range like ``t14-t12``."""
     matches = [_TURNS.fullmatch(item.strip()) for item in text.split(",")]
     ranges = [(int(match[1]), int(match[2] or match[1])) for match in matches if match]
     for first, last in ranges:
@@ -102,7 +102,8 @@ def turn_ranges(text: str) -> list[tuple[int, int]]:
 
 
 def since(text: str) -> float:
-    """Return the time in `text`, a day (``2026-11-01``) or days ago (``7d``), in seconds since the epoch."""
+    """Return the time in `text`, a day (``2026-11-01``) or a number of days ago (``7d``), in seconds since the
+    epoch."""
     try:
         if text.endswith("d"):
             return time.time() - 86_400 * int(text[:-1])
@@ -123,7 +124,8 @@ def size(text: str) -> float:
 
 
 def _measure(text: str, example: str, units: Mapping[str, float]) -> float:
-    """Return the number in `text` times the value of its unit in `units`. `example`: expected form, for the error."""
+    """Return the number in `text` times the value of the unit after it: 2e9 for ``2GB``. `units`: values of the allowed
+    units by name. `example`: expected form, for the error."""
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?([A-Za-z]{1,2})", text.strip())
     unit = units.get(match[2].lower()) if match else None
     if match is None or unit is None or not float(match[1]):
@@ -135,6 +137,7 @@ class _OutputFile(click.Path):
     """Type of an option for an output file. It must be in an existing folder, which is checked before any work."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return `value` as a path; raise a usage error if its folder does not exist."""
         path = Path(str(super().convert(value, param, ctx)))
         if str(path) != "-" and not path.absolute().parent.is_dir():
             self.fail(f"'{path.parent}': no such folder: make it first.", param, ctx)
@@ -152,7 +155,8 @@ def output_option(text: str | None = None, *, required: bool = False, allow_dash
 
 
 def import_extra(module: str, extra: str) -> Any:
-    """Import `module` of this project; if a package of `extra` is missing, raise an error with the remedy."""
+    """Import and return `module` of this project. If a package that it needs is not installed, raise an error with the
+    command that installs the `extra` (such as ``web``)."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -161,7 +165,8 @@ def import_extra(module: str, extra: str) -> Any:
 
 
 def existing_store(name: str | None) -> Store:
-    """Open the store `name` (None: the default one), but do not create it: raise StoreError if its file is missing."""
+    """Open the store `name` (None: the default one). Raise StoreError if its file does not exist, as a command that
+    only reads must not create it."""
     file = store_file(name)
     if file is not None and not file.is_file():
         missing = "no store there yet: `compactor apply` makes it; --store names another"
@@ -175,6 +180,7 @@ def with_store(command: Callable[..., Any]) -> Callable[..., Any]:
     @store_option
     @wraps(command)
     def run(*arguments: Any, store: str | None, **more: Any) -> Any:
+        """Open the store, and call the command with it."""
         with existing_store(store) as opened:
             return command(*arguments, store=opened, **more)
 
@@ -187,7 +193,8 @@ def store_anywhere(name: str) -> str:
 
 
 def naming_store() -> str:
-    """Return the shell command ``compactor``, preceded by a variable that sets the store of this process if it is not
-    the default one. A store on a server is not named, because its address may contain a password."""
+    """Return the shell command ``compactor``, to be shown to the user. If this process has another store than the
+    default one, put its variable before it: ``COMPACTOR_STORE=/srv/a.db compactor``. A store on a server is not named,
+    because its address may contain a password."""
     file = store_file(os.environ[STORE_VARIABLE]) if os.environ.get(STORE_VARIABLE) else None
     return f"{STORE_VARIABLE}={shlex.quote(str(file))} compactor" if file else "compactor"

@@ -1,7 +1,7 @@
 """Plans one transcript, and writes its compacted form (the view); or plans many, with one row of results for each.
 
 A row is a line of JSON with the sizes of one file's plan, or with the reason why there is none. A run over many files
-can be continued: files with the sizes of a plan of their present content are not planned again.
+can be continued: a file is not planned again if a row has the sizes of a plan for its present content.
 """
 
 from __future__ import annotations
@@ -65,11 +65,12 @@ planning_options = together(
         help="Your own folder of prompts.",
     ),
 )
-"""Options of several commands about how to plan; `planned` takes their values by name."""
+"""Options of several commands about how to plan. The function `planned` takes their values as keyword arguments."""
 
 
 def plan_options(*, planner: Any = None, target_model: str | None = None, **more: Any) -> PlanOptions:
-    """Return how to plan: by the values of `planning_options`, and by the user's settings where one is missing."""
+    """Return the options for planning from the values of `planning_options`, by their names; the user's settings fill
+    in missing ones."""
     if more.get("target_tokens") and more.get("target_ratio"):
         raise click.UsageError("--target-tokens and --target-ratio exclude each other: use one.")
     user = load_settings()
@@ -81,7 +82,8 @@ def plan_options(*, planner: Any = None, target_model: str | None = None, **more
 
 
 def planned(transcript: Transcript, name: object, **planning: Any) -> CompactionPlan:
-    """Plan a compaction of `transcript`, from the file `name`; print why if a model was to plan and rules had to."""
+    """Plan a compaction of `transcript`, from the file `name`, with the values of `planning_options` (`planning`). If a
+    model should plan but failed, so that rules planned, print the reason on standard error."""
     options = plan_options(**planning)
     if transcript.messages and not options.task_of(transcript):
         raise click.UsageError(f"{name} has no task: name it with --task.")
@@ -94,9 +96,9 @@ def planned(transcript: Transcript, name: object, **planning: Any) -> Compaction
 def write_view(
     review: PlanReview, transcript: Transcript, output: Path, store: str | None, session_id: str = ""
 ) -> None:
-    """Apply the reviewed plan to `transcript`: store the originals, the plan and its facts, then write the
-    compacted transcript to `output` in the same format. A session log becomes the log of a new session with the id
-    `session_id`, or a random one if it is empty."""
+    """Apply the reviewed plan to `transcript`: store the originals, the plan and its facts in `store`, then write the
+    compacted transcript (the view) to `output` (``-``: standard output) in the same format. A client's session log
+    becomes the log of a new session with the id `session_id`; if that is empty, with a random one."""
     view, plan, now = transcript.messages, review.plan, time.time()
     session_id = session_id or (str(uuid4()) if transcript.client else "")
     if review.changes:
@@ -126,7 +128,7 @@ SUMMED_FIELDS = ("messages", "tokens_before", "tokens_after", "keep", "summarize
 _ROW = b'{"path": '
 """Beginning of each row in a file."""
 _PLACE = re.compile(r"line \d+(?:, column \d+)?: ")
-"""Place in an error text, without which errors of different files are equal: ``line 3: ``; not ``line: missing``."""
+"""Place in an error text (``line 3: ``), which is removed to count equal errors of different files."""
 
 
 @dataclass(frozen=True)
@@ -138,19 +140,19 @@ class _Report:
     output: Path | None = None
     """File of the rows; None means standard output."""
     file: int = -1
-    """Descriptor of the open file."""
+    """Descriptor of the open and locked file; -1 without a file."""
 
     def add(self, row: Row) -> None:
-        """Write `row` at the end of the file, whole or not at all, or print it; remember it without its plan."""
+        """Write `row` at the end of the file, whole or not at all, or print it. Keep it in `rows`, without its plan."""
         line = json.dumps(row).encode() + b"\n"
         if self.output is None:
             print_data(line.decode())
         else:
             size = os.fstat(self.file).st_size
             try:
-                while line:
+                while line:  # the system may write only a part
                     line = line[os.write(self.file, line) :]
-            except BaseException as error:
+            except BaseException as error:  # also Ctrl-C
                 with suppress(OSError):
                     os.ftruncate(self.file, size)
                 if isinstance(error, OSError):
@@ -163,13 +165,14 @@ def plan_files(
     places: Sequence[Path], output: Path | None, plans: Path | None, options: PlanOptions, *, workers: int, cap: float
 ) -> None:
     """Plan all transcripts in `places` (files and folders) in `workers` processes, and write a row for each to the file
-    `output`, or on standard output. Transcripts whose row from an earlier run still holds are not planned again.
+    `output`, or on standard output if it is None. A transcript with a row of an earlier run is not planned again, if
+    its content is still the same.
 
     `plans`: folder for the plans themselves; None to write none. The run does not begin if a model may cost more than
     `cap` dollars, and stops when it has cost more.
     """
     options = _resolved(replace(options, with_plan=plans is not None))
-    excluded = [os.path.realpath(place) for place in (output, plans) if place]
+    excluded = [os.path.realpath(place) for place in (output, plans) if place]  # may be in a folder of `places`
     all_paths = transcript_files(places)
     paths = [
         str(path)
@@ -194,8 +197,8 @@ def plan_files(
 
 
 def _resolved(options: PlanOptions) -> PlanOptions:
-    """Return `options` with a fixed planner, model or rules, so that all rows are made by the same one. With a model
-    they also contain the digest of its prompts, because other prompts give other plans."""
+    """Return `options` with the planner ``model`` or ``rules`` in place of ``auto``, so that the same one plans all
+    files. With a model they also contain the digest of its prompts, because other prompts give other plans."""
     if not asks_model(options.planner, options.model):
         return replace(options, planner="rules", model=None)
     from planner.model.prompts import load_prompts
@@ -207,13 +210,13 @@ def _finished_rows(output: Path, options: str) -> tuple[dict[str, Row], int]:
     """Return the rows of earlier runs in the file `output`, by the transcript's path, and the file's size in bytes.
 
     An incomplete row at the end, of an interrupted run, is ignored. Raise SettingsError if another line is not a row,
-    or was made with other options. `options`: digest of the present options.
+    or was made with other options than the present ones (`options`: their digest).
     """
     content = output.read_bytes()
     *lines, last = content.split(b"\n")  # a whole row ends with a line end, so that the last is empty or incomplete
-    is_row = last[: len(_ROW)] == _ROW[: len(last)]
+    is_incomplete_row = last[: len(_ROW)] == _ROW[: len(last)]
     rows: dict[str, Row] = {}
-    for number, line in enumerate(lines if is_row else [*lines, last], 1):
+    for number, line in enumerate(lines if is_incomplete_row else [*lines, last], 1):
         row = None
         with suppress(ValueError):
             row = json.loads(line)
@@ -226,7 +229,8 @@ def _finished_rows(output: Path, options: str) -> tuple[dict[str, Row], int]:
 
 
 def _is_current(row: Row | None, path: str) -> bool:
-    """Return True if the file `path` need not be planned again: `row` is about its present content and has no error."""
+    """Return True if the file `path` need not be planned again, as `row` has no error and is about the file's present
+    content. `row`: row of an earlier run; None without one."""
     try:
         return row is not None and not row["error"] and row["digest"] == content_digest(file_content(Path(path)))
     except TranscriptError:
@@ -237,8 +241,8 @@ def _is_current(row: Row | None, path: str) -> bool:
 def _report(output: Path | None, rows: dict[str, Row], size: int) -> Iterator[_Report]:
     """Yield a report that appends rows to the file `output`, or prints them if it is None.
 
-    The file is locked, so that no second run writes to it, and first reduced to the earlier `rows` that still hold.
-    `size`: its length in bytes when they were read.
+    The file is locked, so that no second run writes to it. If it has other lines than the earlier `rows` that are still
+    valid, it is first written again with these alone. `size`: its length in bytes when they were read.
     """
     if output is None:
         yield _Report({})
@@ -247,7 +251,7 @@ def _report(output: Path | None, rows: dict[str, Row], size: int) -> Iterator[_R
     try:
         text = "".join(json.dumps(row) + "\n" for row in rows.values())
         if size != len(text):
-            write_whole(output, text)
+            write_whole(output, text)  # replaces the file that is locked
             os.close(file)
             file = _locked(output, len(text))
         yield _Report(rows, output, file)
@@ -273,7 +277,8 @@ def _locked(output: Path, size: int) -> int:
 
 
 def _check_cost(due: Sequence[str], options: PlanOptions, cap: float) -> None:
-    """Print how much a model may cost for the files `due`; raise SettingsError if that is more than `cap`."""
+    """Print how much a model may cost for the files `due`; raise SettingsError if that is more than `cap` dollars.
+    Rules cost nothing."""
     if options.planner == "rules" or not due:
         return
     model = name_of_planner(options.planner, options.model)
@@ -283,7 +288,8 @@ def _check_cost(due: Sequence[str], options: PlanOptions, cap: float) -> None:
 
 
 def _usage_at_most(path: str, options: PlanOptions) -> Usage:
-    """Estimate the tokens of planning a file by a model that is asked each question once and answers at full length."""
+    """Estimate the tokens that a model uses to plan the file `path`, if it answers each question at once, and at full
+    length. A long transcript is planned in several pieces, with a question for each."""
     settings = options.settings
     tokens = TOKENS_A_BYTE * os.path.getsize(path) if os.path.isfile(path) else 0
     input_tokens = settings.first_input_tokens(tokens)
@@ -294,13 +300,14 @@ def _usage_at_most(path: str, options: PlanOptions) -> Usage:
 def _plan_due(
     due: Sequence[str], options: PlanOptions, report: _Report, plans: Path | None, *, workers: int, cap: float
 ) -> None:
-    """Plan the files `due`; write each plan into the folder `plans`, then its row into `report`. Raise PlanError once
-    the model has cost more than `cap` dollars, or has failed for `MOST_FAILURES` files in a row."""
+    """Plan the files `due` in `workers` processes; write each plan into the folder `plans` (None: nowhere), then its
+    row into `report`. Raise PlanError once the model has cost more than `cap` dollars, or has failed for
+    `MOST_FAILURES` files in a row."""
     spent, failures = 0.0, 0
     work = partial(plan_row, options=options)
     with progress("planning", len(due)) as step, closing(in_processes(work, due, workers)) as planned_rows:
         for path, planned_row in planned_rows:
-            row = planned_row or EMPTY_ROW | DIED | {"path": path, "options": options.digest}
+            row = planned_row or EMPTY_ROW | DIED | {"path": path, "options": options.digest}  # None: process died
             if plans and row["plan"]:
                 name = f"{Path(path).stem}-{content_digest(os.fsencode(path))[:8]}.plan.json"
                 make_folder(plans)
@@ -317,8 +324,9 @@ def _plan_due(
 
 
 def _print_table(rows: Sequence[Row], *, planned_before: int, left: int) -> None:
-    """Print a summary of `rows` on standard error (rows may go to standard output): sums for each file format, the most
-    frequent errors with an example, and how many files were `planned_before` or are `left` to plan."""
+    """Print a summary of `rows` on standard error (as rows may go to standard output): sums for each file format, the
+    most frequent errors with an example, and how many files an earlier run planned (`planned_before`) or are still to
+    be planned (`left`)."""
     planned = [row for row in rows if not row["error"]]
     formats = sorted({row["format"] for row in planned})
     groups = {name: [row for row in planned if row["format"] == name] for name in formats}

@@ -34,24 +34,25 @@ return, a right-to-left override; not a tab or a line feed."""
 _LAST_SECOND = 253_402_300_799
 """Last second of the year 9999; later times have no date."""
 _INDENT = 2
-"""Number of spaces before the lines of a section with a title."""
+"""Number of spaces before each line of a section with a title."""
 FULL_WIDTH = 100_000
 """Width in columns if the output is no terminal: more than any line has, so that none is wrapped."""
 
 
 class _Screen(Console):
-    """Console that removes control characters from plain strings, in tables too."""
+    """Console that removes control characters from plain strings, also from those in tables."""
 
     def render_str(self, text: str, **options: Any) -> Text:
+        """Return `text` for the console, without control characters."""
         return super().render_str(printable(text), **options)
 
 
 def screen(*, stderr: bool = False) -> Console:
-    """Return a console on standard output (or error) that prints content as it is, never as markup of colours. Its
-    `status` shows a spinner on a terminal as long as the context is open."""
+    """Return a console on standard output (or error) that prints text as it is: ``[red]`` in it is no colour. With its
+    `status`, a terminal shows a spinner as long as the ``with`` block runs."""
     colors: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     console = _Screen(stderr=stderr, markup=False, emoji=False, highlight=False, color_system=colors)
-    console.width = shutil.get_terminal_size((FULL_WIDTH, 0)).columns
+    console.width = shutil.get_terminal_size((FULL_WIDTH, 0)).columns  # `FULL_WIDTH` if there is no terminal
     return console
 
 
@@ -62,7 +63,8 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Show a progress bar of `total` steps on a terminal's standard error; yield a function to call after each step."""
+    """Show a progress bar with the title `what` and `total` steps, if standard error is a terminal. Yield a function to
+    call after each step."""
     from rich.progress import Progress  # imported here, because most commands show no progress
 
     console = screen(stderr=True)
@@ -80,8 +82,8 @@ def print_table(
     empty: str = "",
     err: bool = False,
 ) -> None:
-    """Print a table, on standard error if `err`; if it has no rows, print the text `empty`. `right`: titles of columns
-    that are aligned to the right, as numbers. `whole`: titles of columns that are never wrapped."""
+    """Print a table, on standard error if `err`. If it has no rows, print the text `empty` in its place. `right`:
+    titles of columns that are aligned to the right. `whole`: titles of columns that are never wrapped."""
     table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     for title in titles:
         table.add_column(title, justify="right" if title in right else "left", no_wrap=title in whole)
@@ -91,14 +93,15 @@ def print_table(
 
 
 def print_sections(console: Console, sections: Iterable[Section], *, whole: bool) -> None:
-    """Print the sections of a review: prose is wrapped, other lines are cut to the screen's width unless `whole`."""
+    """Print the sections of a plan's review. Lines of prose are wrapped; others, such as one for each turn, are cut to
+    the screen's width, or also wrapped if `whole`."""
     for number, section in enumerate(sections):
         if number:
             console.print("")
         if section.title:
             console.print(Text(section.title, style="bold"))
         for line in section.lines:
-            text, indent = clean(line, "" if number else "bold"), _INDENT if section.title else 0
+            text, indent = clean(line, "" if number else "bold"), _INDENT if section.title else 0  # first section: bold
             if not (section.is_prose or whole):
                 text.truncate(console.width - indent, overflow="ellipsis")
             for part in text.wrap(console, console.width - indent) or [text]:
@@ -123,17 +126,18 @@ def shorten(text: str, width: int) -> str:
 
 
 def day(time: float) -> str:
-    """Return the UTC date of `time` in seconds since the epoch; empty for 0, which means an unknown time."""
+    """Return the UTC date (``2026-11-03``) of `time` in seconds since the epoch; empty for 0, an unknown time."""
     return datetime.fromtimestamp(min(time, _LAST_SECOND), UTC).strftime("%Y-%m-%d") if time else ""
 
 
 def print_json(value: object, *, err: bool = False) -> None:
-    """Print `value` as indented JSON on standard output (or error); NaN and infinity stay."""
+    """Print `value` as indented JSON on standard output (or error); NaN and infinity are printed as Python names
+    them."""
     click.echo(json.dumps(value, indent=2), err=err)
 
 
 def print_data(text: str) -> None:
-    """Print stored content on standard output as UTF-8, exactly: control characters included."""
+    """Print `text` on standard output as UTF-8, exactly as it is, with control characters, for files and pipes."""
     click.echo(text.encode("utf-8", "surrogatepass"), nl=False)
 
 

@@ -1,8 +1,8 @@
 """`compactor wrap` and `resume`: compact the conversations of a coding agent's program (the client).
 
-`wrap` runs the client through the proxy, and reports at the end how many tokens it saved, the cost of planning, and the
-parts removed from the prompts. `resume` compacts a saved session into a new one that the client can resume; it never
-overwrites a session.
+`wrap` runs the client with a proxy between it and the provider, and reports at the end the saved tokens, the cost of
+planning, and the removed parts of the prompts. `resume` compacts a saved session into a new one that the client can
+resume; it never overwrites a session.
 """
 
 from __future__ import annotations
@@ -50,11 +50,13 @@ if TYPE_CHECKING:
     from applier.session.planning import Planned
 
 MOST_RECEIPTS = 3
-"""Number of conversations, the last used, for which `wrap` shows what was kept; each takes a second or more."""
+"""Number of the last used conversations for which `wrap` shows a receipt (list of kept and removed parts), as each
+takes a second or more."""
 UNTOUCHED_SECONDS = 60
-"""Seconds after which a change of a session file that `resume` or `apply` wrote means that the session was resumed."""
+"""A session file that `resume` or `apply` wrote counts as resumed by a client if it was changed more than these seconds
+later."""
 _POLL_SECONDS = 0.05
-"""Pause between two checks whether the client has ended."""
+"""Pause in seconds between two checks whether the client has ended."""
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -79,7 +81,7 @@ def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, 
     if server:
         session_values["plan"] = {"restore_tool": f"{MCP_PREFIX}restore_context"}
     logging.getLogger("applier").addHandler(logging.NullHandler())  # print nothing into the client's screen
-    # one name for the folder, whatever the run and login: `claude --continue` continues the same conversation
+    # all runs in a folder have the same name, so that `claude --continue` continues the same conversation
     name = f"wrap-{sha256(os.path.realpath('.').encode()).hexdigest()[:8]}"
     session_values["project"] = os.path.realpath(".")
     with servers.open_proxy(own=(f"own-{secrets.token_hex(16)}", name), **session_values) as proxy:
@@ -93,23 +95,25 @@ def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, 
         report = _report(proxy, client[0])
     if as_json:
         print_json(report, err=True)
-    for line in () if as_json else _lines(report):
+    for line in () if as_json else _report_lines(report):
         echo(f"compactor: {line}", err=True)
     return code
 
 
 def _run(client: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run the command line `client` to its end; return its exit code, or 128 plus the number of the signal that ended
-    it. Ctrl-C reaches the client alone; other signals to this process are sent on to the client."""
+    it. The terminal sends Ctrl-C to the client, too, so this process ignores it; other signals are sent on."""
     command, pending, running = [_program_of(client[0]), *client[1:]], list[int](), list[subprocess.Popen[bytes]]()
 
     def send_on(number: int, _frame: object) -> None:
+        """Send a signal to the client, or keep it until the client is running."""
         pending.append(number)
         while running and pending:
             running[0].send_signal(pending.pop())
 
-    names = {"SIGINT": lambda _number, _frame: None, "SIGTERM": send_on, "SIGHUP": send_on}
-    handlers = {getattr(signal, name): handler for name, handler in names.items() if hasattr(signal, name)}
+    by_name = {"SIGINT": lambda _number, _frame: None, "SIGTERM": send_on, "SIGHUP": send_on}
+    # Windows has no SIGHUP
+    handlers = {getattr(signal, name): handler for name, handler in by_name.items() if hasattr(signal, name)}
     replaced = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         running.append(subprocess.Popen(command, env=environment))
@@ -127,7 +131,8 @@ def _run(client: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _program_of(name: str) -> str:
-    """Return the path of the program `name`, which is looked up on PATH if it has no folder, or raise an error."""
+    """Return the path of the program `name`, which is searched in PATH if it is no path. Raise an error if it does not
+    exist."""
     if os.path.dirname(name):
         if not os.path.exists(name):
             raise click.ClickException(f"{name}: No such file or directory")
@@ -139,7 +144,8 @@ def _program_of(name: str) -> str:
 
 
 def _report(proxy: ProxyServer, client: str) -> dict[str, Any]:
-    """Return what the proxy did in a run, as JSON data. ``bypassed``: the client's name if it sent no request."""
+    """Return what the proxy did while the `client` ran, as JSON data. ``bypassed`` is the client's name if it sent no
+    request to the proxy, else empty."""
     metrics, sessions = proxy.metrics, proxy.gateway.conversations.sessions()
     compacted = [session for session in sessions if session.state.compactions]
     return {
@@ -158,7 +164,8 @@ def _report(proxy: ProxyServer, client: str) -> dict[str, Any]:
 
 
 def _session_data(session: Session, *, with_receipt: bool) -> dict[str, Any]:
-    """Return id, key and sizes of a conversation, and, `with_receipt`, what its last compaction kept and removed."""
+    """Return id, key and sizes of a conversation; if `with_receipt`, also a list of the parts that its last compaction
+    kept and removed (``receipt``)."""
     state, receipt = session.state, ""
     with suppress(CompactorError):  # no receipt without messages, as for a plan of an earlier run
         receipt = in_sight(session.plan) if with_receipt and session.plan else ""
@@ -167,7 +174,7 @@ def _session_data(session: Session, *, with_receipt: bool) -> dict[str, Any]:
 
 
 def _planned(calls: Sequence[Planned]) -> Iterator[dict[str, Any]]:
-    """Yield the sums of `calls` for each planner (a model, or the rules): plans, failures, tokens, dollars."""
+    """Yield for each planner (a model, or the rules) the sums of its `calls`: plans, failures, tokens, dollars."""
     for name in dict.fromkeys(call.planner for call in calls if call.planner != "none"):
         its_calls = [call for call in calls if call.planner == name]
         failures = [call.failure for call in its_calls if call.failure]
@@ -183,7 +190,8 @@ def _planned(calls: Sequence[Planned]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _lines(report: Mapping[str, Any]) -> Iterator[str]:
+def _report_lines(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines for the user about what the proxy did, from the data of `_report`."""
     sent, saved = report["prompt_tokens"], report["saved_tokens"]
     if report["bypassed"]:
         yield (
@@ -216,6 +224,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _times(count: int) -> str:
+    """Return ``once``, or ``3 times``."""
     return "once" if count == 1 else f"{count:,} times"
 
 
@@ -276,15 +285,15 @@ def resume_command(
 def _log_of(session: str, store: str | None) -> Path:
     """Return the session log that `session` names: by a path, an id, or ``last`` for the newest one of this folder.
 
-    ``last`` skips logs that the commands `resume` and `apply` wrote and that no client has continued: they are copies.
-    The events in the store show which these are.
+    ``last`` skips logs that the commands `resume` and `apply` wrote, as they are copies, unless a client has continued
+    them. The events in the `store` show which logs these are.
     """
     if Path(session).is_file():
         return Path(session)
     folder = os.getcwd() if session == "last" else ""
     logs = [log for client in CLIENTS for log in client.logs(folder, os.environ)]
     if folder:
-        written = dict[str, float]()  # times at which `resume` and `apply` wrote sessions, by the session's id
+        written = dict[str, float]()  # times when `resume` and `apply` wrote sessions, by the session's id
         with suppress(StoreError), existing_store(store) as opened:
             events = (event for event in opened.events() if event["kind"] == "apply" and "session" in event)
             written = {str(event["session"]): event["time"] for event in events}
@@ -297,13 +306,14 @@ def _log_of(session: str, store: str | None) -> Path:
 
 
 def _id_of(log: Path) -> str:
+    """Return the session's id (a UUID) from the end of the name of its log."""
     return log.stem[-36:]
 
 
 def _resume_command(client: Client, folder: str, session_id: str, place: Path, in_place: Path) -> str:
-    """Return the shell command by which the user resumes a session in its `folder`.
+    """Return the shell command by which the user resumes a session in its working `folder` (empty if unknown).
 
-    If the client does not find a session file at `place`, where it was written, the command first copies it to
+    `place`: where the session file was written. If the client does not find it there, the command first copies it to
     `in_place`, where the client looks.
     """
     steps = [client.resume_command(session_id)]

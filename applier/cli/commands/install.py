@@ -1,7 +1,8 @@
-"""`compactor install`, `uninstall`, `status`: add this project's plugin to a coding agent, remove it, and check it.
+"""`compactor install`, `uninstall`, `status`: add this project's plugin to a coding agent's program (the client),
+remove it, and check it.
 
-Changes are shown first. The plugin's folder is complete or absent, and the next install repairs an interrupted one. No
-setting of the agent's program (the client) is changed.
+Changes are shown first. The plugin's folder is complete or absent; if an installation was interrupted, the next one
+repairs it. No setting of the client is changed.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ QUIET = dict.fromkeys(
 )
 """Environment variables that keep a client from updates and network traffic while it answers a question."""
 ANSWER_SECONDS = 60
-"""Longest time for a command of the client, such as ``claude --version``."""
+"""Longest time in seconds for a command of the client, such as ``claude --version``."""
 TRUST = "Codex asks before it runs a new hook: type /hooks in Codex once, and trust the one of compactor."
 """Message after the installation for Codex."""
 
@@ -140,14 +141,16 @@ def status_command(client: str, as_json: bool) -> int:
 
 
 def _run_client(client: str, folder: Path, commands: Sequence[str]) -> None:
-    """Run `commands` by which the client adds or removes the plugin; failures are reported by `_problems`."""
+    """Run the client's own `commands` that add or remove the plugin in `folder`. Failures are not reported here:
+    `_problems` finds them."""
     path = program_file(CLIENTS[client].command)
     for command in commands if path else ():
         _run([path, *(word.format(folder=folder) for word in command.split())])
 
 
 def _last_event(client: str, name: str | None) -> str:
-    """Return time and message of the last thing that the plugin of `client` did, by the store `name`; empty if none."""
+    """Return time and message of the newest event that the plugin of `client` recorded in the store `name`; empty if
+    there is none."""
     with suppress(CompactorError), existing_store(name) as store:
         for event in reversed(store.events()):
             if event["kind"] == "mod" and event.get("client") == client:
@@ -156,32 +159,37 @@ def _last_event(client: str, name: str | None) -> str:
 
 
 def _print_problems(problems: list[Problem]) -> None:
+    """Print each problem with its cure, or that there is none."""
     lines = [f"✗ {one_line(problem.what)}\n  → {problem.cure}" for problem in problems]
     echo(_with_tilde("\n".join(lines or ["No problem found."])))
 
 
 def _with_tilde(text: str) -> str:
+    """Return `text` with ``~`` in place of the user's home folder."""
     return text.replace(f"{Path.home()}{os.sep}", f"~{os.sep}")
 
 
 def _ask(folder: Path, changes: list[str], preview: str, *, dry_run: bool, yes: bool, as_json: bool) -> bool:
-    """Print the `changes` of `folder`, as JSON or as the text `preview`. Return True if the user agrees to them."""
-    write = bool(changes) and not dry_run
+    """Print the `changes` of `folder`, as JSON or as the text `preview`. Return True if there are any and the user
+    agrees to them; False in a dry run."""
+    is_to_write = bool(changes) and not dry_run
     if as_json:
-        print_json({"folder": str(folder), "changes": changes, "written": write})
+        print_json({"folder": str(folder), "changes": changes, "written": is_to_write})
     else:
         echo(_with_tilde(preview))
-    return write and agreed(yes=yes, as_json=as_json)
+    return is_to_write and agreed(yes=yes, as_json=as_json)
 
 
 def _present_files(client: str, folder: Path) -> dict[str, bytes]:
-    """Return the content of the installed plugin's files by path: those in `folder`, and the file next to it by which
-    some clients load it. Empty if the plugin is not installed. Raise SettingsError if something else is there."""
+    """Return the contents of the installed plugin's files by path: those in `folder`, and the file next to it by which
+    some clients load it. Return an empty dict if the plugin is not installed. Raise SettingsError if the folder or the
+    file exists and is not this project's."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise SettingsError(f"{folder}: not a folder of ours: move it away")
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     present = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
-    # for other clients file names prove nothing: the person's own extension may have the same
+    # an interrupted installation may have left only some files; in Claude Code's folder their names show that they are
+    # ours, but in other clients' folders a user's own extension may have the same names
     if not plugin.is_ours(present, plugin.plugin_files([], {}) if client == plugin.CLAUDE_CODE else ()):
         raise SettingsError(f"{folder}: not ours: move it away")
     entry, entry_content = (
@@ -196,7 +204,8 @@ def _present_files(client: str, folder: Path) -> dict[str, bytes]:
 
 
 def _changes(present: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> Iterator[str]:
-    """Yield a line for each file that an installation adds (+), changes (~) or removes (-), by the files' contents."""
+    """Yield a line for each file that an installation adds (``+ path``), changes (``~``) or removes (``-``). `present`,
+    `wanted`: contents of the files by path, before and after."""
     for path in sorted({*present, *wanted}):
         if path not in wanted:
             yield f"- {path}"
@@ -207,8 +216,8 @@ def _changes(present: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> Itera
 
 
 def _remove(folder: Path, *, has_entry: bool) -> None:
-    """Remove the plugin: the file that loads it (if `has_entry`), then `folder` in one step, so that it is never there
-    in part, then the parent folder if it is empty."""
+    """Remove the plugin: first the file that loads it (if `has_entry`), then `folder`, which is renamed so that it is
+    gone in one step, then the parent folder if it is empty."""
     _clear_parts(folder)
     if has_entry:
         (folder / plugin.ENTRY).unlink(missing_ok=True)
@@ -229,8 +238,9 @@ def _clear_parts(folder: Path) -> None:
 def _problems(
     client: str, folder: Path, wanted: Mapping[str, bytes], agent_path: str, version: str
 ) -> Iterator[Problem]:
-    """Yield every reason why the plugin in `folder` does not work in `client`, with its cure. `wanted`: the plugin's
-    files as this version writes them. `agent_path` and `version` are those of the client's program."""
+    """Yield every reason why the plugin in `folder` does not work in `client`, with its cure. `wanted`: contents of the
+    plugin's files, by path, as this version writes them. `agent_path` and `version` are those of the client's program;
+    empty if it is not installed."""
     reinstall = f"compactor install {client}"
     present, about = _present_files(client, folder), CLIENTS[client]
     if not agent_path:
@@ -255,7 +265,8 @@ def _problems(
 
 
 def _program_problems(argv: list[str], cure: str) -> Iterator[Problem]:
-    """Yield a problem, with this `cure`, if the command line `argv` that the plugin runs does not work."""
+    """Yield a problem, with this `cure`, if the command line `argv`, by which the plugin runs this program, does not
+    work."""
     interpreter = Path(argv[0]) if argv else Path()
     if not interpreter.is_absolute() or not interpreter.is_file():
         yield Problem(f"the plugin's interpreter is gone: {interpreter}", cure)
@@ -265,6 +276,8 @@ def _program_problems(argv: list[str], cure: str) -> Iterator[Problem]:
 
 
 def _claude_code_problems(path: str, folder: Path) -> Iterator[Problem]:
+    """Yield the problems that Claude Code itself reports about the plugin in `folder`. `path`: Claude Code's
+    program."""
     listing = _printed_json([path, "plugin", "list", "--json"])
     checked = _printed_json([path, "plugin", "validate", str(folder), "--json"])
     if not isinstance(listing, list) or not isinstance(checked, dict):
@@ -284,8 +297,8 @@ def _printed_json(command: list[str]) -> object:
 
 
 def _settings_problems() -> Iterator[Problem]:
-    """Yield the problems in Claude Code's settings files: the person's, those of the working folder, and managed ones,
-    which a company or the provider writes, so that the person cannot change them."""
+    """Yield the settings of Claude Code by which the plugin does not work. They may be in the person's own file, in
+    those of the working folder, or in managed ones, which a company or the provider writes."""
     machine = {"darwin": "/Library/Application Support/ClaudeCode", "win32": "C:\\Program Files\\ClaudeCode"}
     managed = Path(machine.get(sys.platform, "/etc/claude-code"))
     persons, remote = (config_folder(os.environ) / name for name in ("settings.json", "remote-settings.json"))
@@ -300,7 +313,7 @@ def _settings_problems() -> Iterator[Problem]:
 
 
 def _client_program(client: str) -> tuple[str, str]:
-    """Return path and printed version of the client's program on this machine; empty if it is not installed."""
+    """Return path and printed version of the client's program on this machine; both empty if it is not installed."""
     path = program_file(CLIENTS[client].command)
     process = _run([path, "--version"]) if path else None
     # Pi 0.74 prints its version on standard error
@@ -308,7 +321,8 @@ def _client_program(client: str) -> tuple[str, str]:
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str] | None:
-    """Run `command` without input and return its output; None if it cannot be run, or takes too long."""
+    """Run `command` without input, and return its output and exit code; None if it cannot be run, or takes longer than
+    `ANSWER_SECONDS`."""
     try:
         return subprocess.run(
             command,

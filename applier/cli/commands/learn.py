@@ -1,8 +1,9 @@
 """`compactor learn` and `commits`: propose lessons from a project's finished conversations, and list their commits.
 
-Conversations are read from the store or from agents' session logs, if they worked in the project's folders and are
-over. If the folder of one is unknown, the paths in it decide. A conversation that is left out becomes a line of the
-report. The project's files are written only after a yes, and a model is asked only within the cap.
+Conversations are read from the store or from agents' session logs, if they are over, and the agent worked in the
+project's folders. If a conversation's folder is unknown, it is guessed from the paths in it. Conversations that are
+left out are reported with the reason. The project's files are written only after the user's yes, and a model is asked
+only as long as it costs less than the user's limit.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ if TYPE_CHECKING:
     from planner.model.lessons import LessonsModel, ReviewedLine
 
 OPEN_SECONDS = 3_600.0
-"""Seconds since the last words of a conversation, below which it counts as unfinished."""
+"""A conversation with words that are less than these seconds old counts as unfinished."""
 MANY = 32
-"""Number of conversations from which it pays to read them in several processes."""
+"""Number of conversations from which they are read in several processes, as that is faster then."""
 TOKENS_A_CHARACTER = 0.3
-"""Rough tokens per character, to estimate costs without counting."""
+"""Rough number of tokens in a character, to estimate costs without counting."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,9 @@ class Unread:
     """Conversation from which no lessons are read, and the reason."""
 
     name: str
+    """Name of its log, or its key in the store."""
     why: str
+    """Reason: ``worked in /srv/other``, or the text of an error."""
     bad: bool = False
     """True if reading failed; False if the conversation is left out on purpose."""
 
@@ -64,8 +67,8 @@ class Unread:
 def conversations_in(logs: Sequence[Path], projects: Sequence[str], now: float) -> list[FinishedConversation | Unread]:
     """Return the conversations in the session logs `logs` (files and folders), except those that another one continues.
 
-    A conversation is returned as `Unread` if it worked in none of the folders `projects`, if its last words are less
-    than an hour old at the time `now`, or if it cannot be read.
+    A conversation is returned as `Unread`, with the reason, if its agent worked in none of the folders `projects`, if
+    its last words are less than an hour old at the time `now`, or if it cannot be read.
     """
     paths, read = transcript_files(logs), partial(_from_log, projects=projects)
     pairs = in_processes(read, paths, all_cores()) if len(paths) >= MANY else ((path, read(path)) for path in paths)
@@ -74,63 +77,70 @@ def conversations_in(logs: Sequence[Path], projects: Sequence[str], now: float) 
 
 
 def stored_conversations(store: Store, projects: Sequence[str], now: float) -> list[FinishedConversation | Unread]:
-    """Return the conversations in `store`, chosen in the same way as by `conversations_in`."""
+    """Return the conversations in `store`, as `conversations_in` does for session logs."""
     return _finished([_from_store(store, history.key, projects) for history in store.histories()], now)
 
 
 def _from_log(path: Path, projects: Sequence[str]) -> FinishedConversation | Unread:
-    """Return the conversation in the log at `path`; `Unread` if it worked in none of the folders `projects`."""
+    """Return the conversation in the log at `path`; as `Unread`, with the reason, if its agent worked in none of the
+    folders `projects`, or if it cannot be read."""
     try:
         transcript = read_transcript(path)
         history, end = read_history(transcript.messages), _end_time(transcript)
         name = re.sub(r"[^\w.-]+", "-", path.stem)  # the lines of the project's files contain the name
         conversation = _conversation(name, history, end, partial(_load, path))
-        return _if_elsewhere(path.name, transcript.working_folder or _shared_folder(history), projects) or conversation
+        folder = transcript.working_folder or _shared_folder(history)
+        return _unread_if_elsewhere(path.name, folder, projects) or conversation
     except (CompactorError, OSError) as error:
         return Unread(path.name, str(error).removeprefix(str(path)).lstrip(",: "), bad=True)
 
 
 def _load(path: Path) -> History:
+    """Return the messages of the log at `path`."""
     return read_history(read_transcript(path).messages)
 
 
 def _from_store(store: Store, key: str, projects: Sequence[str]) -> FinishedConversation | Unread:
-    """Return the stored conversation `key`; `Unread` if it worked in none of the folders `projects`."""
+    """Return the stored conversation `key`; as `Unread`, with the reason, if its agent worked in none of the folders
+    `projects`, or if it cannot be read."""
     folder, end = store.origin(key)
-    if folder and (elsewhere := _if_elsewhere(key, folder, projects)):
+    if folder and (elsewhere := _unread_if_elsewhere(key, folder, projects)):  # before its messages are read
         return elsewhere
     try:
         history = store.load_history(key)
     except CompactorError as error:
         return Unread(key, str(error), bad=True)
     conversation = _conversation(key, history, end, partial(store.load_history, key))
-    return _if_elsewhere(key, folder or _shared_folder(history), projects) or conversation
+    return _unread_if_elsewhere(key, folder or _shared_folder(history), projects) or conversation
 
 
 def _conversation(name: str, history: History, end: float, load: Callable[[], History]) -> FinishedConversation:
-    """Return the data of a conversation that ended at `end` (0: unknown), without its messages, which `load` reads."""
+    """Return a conversation that ended at `end` (0: unknown), without its messages; the function `load` can read them
+    again, so that many conversations do not fill the memory."""
     tokens = int(TOKENS_A_CHARACTER * sum(len(str(message["content"])) for message in history.messages))
     return FinishedConversation(name, tuple(history.digests), history.digest, tokens, end, day(end), load)
 
 
 def _shared_folder(history: History) -> str:
-    """Return the folder that contains the paths in a conversation, as a guess at where it worked."""
+    """Return the folder that contains most paths in a conversation, as a guess at where its agent worked; empty without
+    paths."""
     return analyze(history.messages).evidence.root
 
 
-def _if_elsewhere(name: str, folder: str, projects: Sequence[str]) -> Unread | None:
-    """Return the conversation `name` as `Unread` if its `folder` is in none of `projects`, else None."""
+def _unread_if_elsewhere(name: str, folder: str, projects: Sequence[str]) -> Unread | None:
+    """Return the conversation `name` as `Unread` if its `folder` (empty: unknown) is inside none of the folders
+    `projects`, else None."""
     if any(is_within(folder, project) for project in projects):
         return None
     return Unread(name, f"worked in {folder}" if folder else "do not name a folder")
 
 
 def _finished(found: Sequence[FinishedConversation | Unread], now: float) -> list[FinishedConversation | Unread]:
-    """Return `found` without conversations that another one continues, and with different names. A conversation with
-    words less than `OPEN_SECONDS` old at the time `now` is returned as `Unread`."""
+    """Return the conversations `found` without those that another one continues, and with different names. A
+    conversation with words less than `OPEN_SECONDS` old at the time `now` is returned as `Unread`."""
     readable = [conversation for conversation in found if isinstance(conversation, FinishedConversation)]
+    # sorted by the digests of their messages, a continuation comes directly after the conversation that it continues
     in_order = sorted(readable, key=lambda conversation: conversation.digests)
-    # sorted by their messages, so that a continuation comes directly after the conversation that it continues
     continued = {id(one) for one, after in pairwise(in_order) if after.digests[: len(one.digests)] == one.digests}
     names: set[str] = set()
     finished: list[FinishedConversation | Unread] = []
@@ -146,7 +156,7 @@ def _finished(found: Sequence[FinishedConversation | Unread], now: float) -> lis
 
 
 def _end_time(transcript: Transcript) -> float:
-    """Return the time of the last line with a time in a session log, in seconds since the epoch; 0 if unknown."""
+    """Return the time of the last line of a session log that has one, in seconds since the epoch; 0 if none has one."""
     for line in reversed(transcript.source.get("log", {}).values()):
         try:
             return datetime.fromisoformat(str(line.get("timestamp"))).timestamp()
@@ -230,15 +240,16 @@ def learn_command(
 
 
 def _write(project: Path, texts: Mapping[str, str], changes: Mapping[str, str]) -> None:
-    """Write those files of the project whose new text in `changes` differs from the old one in `texts`, unless somebody
-    else changed them meanwhile."""
+    """Write the files of the `project` with another text in `changes` than in `texts` (new and old text, by the file's
+    name). Raise SettingsError if somebody else changed such a file meanwhile."""
     for name in (name for name in changes if changes[name] != texts[name]):
         make_folder((project / name).parent)
         write_unchanged(project / name, changes[name], sha256(texts[name].encode()).hexdigest())
 
 
 def _print(report: Mapping[str, Any]) -> None:
-    """Print how many conversations were read, how many were left out and why; print problems on standard error."""
+    """Print how many conversations were read, how many were left out and why; print problems on standard error.
+    `report`: data of `_read_all`; without conversations after ``--approve``."""
     if "unread" in report:
         count = report["conversations"]
         read = f"read now: {report['read_now']}, by {report['reader']}"
@@ -266,14 +277,15 @@ def _read_all(
     *,
     in_parallel: bool,
 ) -> tuple[dict[str, Any], list[ProposedLine]]:
-    """Read the conversations that were not read before, and have the `model`, if there is one, review their lessons.
-    Return a report (its keys are those of ``--json``) and the lines to propose.
+    """Find lessons in the conversations that were not read before, and let the `model` (None: only rules find them)
+    review the lessons of all. Return a report (its keys are those of ``--json``) and the lines to propose.
 
-    Lines that `files` have already are not proposed again. Work that may cost more than `cap` dollars is refused before
-    it begins. `in_parallel`: True to use several processes for many conversations.
+    Lines that the project's `files` contain already are not proposed again. Work that may cost more than `cap` dollars
+    is refused before it begins. `in_parallel`: True to use several processes for many conversations.
     """
 
     def unwritten() -> list[ProposedLine]:
+        """Return the lines that can be made of all lessons, without those in the project's files."""
         return files.unwritten(proposed_lines(memory.heard, today))
 
     readable = [one for one in found if isinstance(one, FinishedConversation)]
@@ -299,10 +311,11 @@ def _read_all(
 def _review_lines(
     lines: Sequence[ProposedLine], memory: Memory, model: LessonsModel, cap: float, report: dict[str, Any]
 ) -> None:
-    """Have the model review the proposed `lines` that it has not seen, several in each question. Stop before the costs
-    in `report` exceed `cap` dollars; add costs and problems to `report`."""
+    """Let the model review the proposed `lines` that it has not seen, several in each question. Add costs and problems
+    to `report`; stop before its costs exceed `cap` dollars."""
 
     def ask(candidates: str) -> Sequence[ReviewedLine]:
+        """Ask the model about the text `candidates`, add the cost to the report, and return the answer."""
         answer, usage = model.review(candidates)
         report["dollars"] += model.price(usage)
         return answer
@@ -330,9 +343,9 @@ def _read_due(
     *,
     in_parallel: bool,
 ) -> None:
-    """Read the conversations `due`, store their lessons, and add costs and problems to `report`. Stop once they cost
-    more than `cap` dollars, or `MOST_FAILURES` fail in a row. `in_parallel`: without a model, many are read in several
-    processes."""
+    """Find lessons in the conversations `due` by rules, and by the `model` if it is not None. Store them in `memory`,
+    and add costs and problems to `report`. Stop once they cost more than `cap` dollars, or `MOST_FAILURES` fail in a
+    row. `in_parallel`: without a model, many conversations are read in several processes."""
     usage, failures, problems = Usage(), 0, report["problems"]
     are_many = in_parallel and model is None and len(due) >= MANY
     one_by_one = ((conversation, _lessons_or_error(conversation, model)) for conversation in due)
@@ -357,13 +370,14 @@ def _read_due(
 
 
 def _spent(error: PlannerUnavailable) -> Usage:
-    """Return the tokens that a failed question used, as they are billed too."""
+    """Return the tokens that a failed question to a model used, as they are billed, too."""
     return error.usage if isinstance(error.usage, Usage) else Usage()
 
 
 def _lessons_or_error(
     conversation: FinishedConversation, model: LessonsModel | None
 ) -> ReadLessons | PlannerUnavailable:
+    """Return the lessons of a conversation (see `read_lessons`), or the error of a model that could not be asked."""
     try:
         return read_lessons(conversation, model)
     except PlannerUnavailable as error:

@@ -1,7 +1,8 @@
 """`compactor watch` and `eval`: show what compaction does to recorded conversations.
 
-`watch` replays a conversation call by call, and shows each compaction and its cost. `eval` measures how much of what an
-agent needed later the methods keep at several sizes, by recall of names or by exams (questions with answers).
+`watch` replays a conversation call by call, and shows each compaction and its cost. `eval` lets methods of compaction
+compact conversations to several sizes, and measures how much of what the agent needed later they keep: by the names
+that it used again, or by exams (questions with answers).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from planner.settings import PlannerName
 HEIGHT = 8
 """Number of terminal lines for the curve that shows the size of each prompt."""
 BLOCKS = " ▁▂▃▄▅▆▇█"
-"""Characters of the curve, from empty to full: each line of it shows eight steps."""
+"""Characters of the curve, from an empty to a full one: a line of the curve shows eight steps."""
 CALL_FIELDS = ("history_tokens", "sent_tokens", "cached_tokens", "invalidated_tokens", "level")
 """Fields of a replayed call that ``--json`` and the page in the browser show."""
 
@@ -105,16 +106,18 @@ def watch_command(
 
 
 def _print_one(run: Replay, model: str) -> None:
+    """Print the result of a replay: a curve of the sizes of all prompts, a table of the compactions, and sums. `model`:
+    the agent's model, for its prices."""
     sent = [call.sent_tokens for call in run.calls]
     top = max([call.limit_tokens for call in run.calls[-1:]] + sent, default=1)
-    for index, line in enumerate(curve_lines(sent, screen().width - 10, HEIGHT, top)):
+    for index, line in enumerate(curve_lines(sent, screen().width - 10, HEIGHT, top)):  # 10 columns for the numbers
         echo(f"{top * (HEIGHT - index) // HEIGHT:>9,} {line}")
     echo(f"tokens sent in each of {len(sent)} calls; limit of a prompt: {top:,}\n")
     numbers = ("before", "after", "from", "invalidated")
     titles = ("call", "tier", "why", *numbers, "")
-    print_table(titles, starmap(_cells, _compactions(run)), right=("call", *numbers), empty="no compaction")
+    print_table(titles, starmap(_compaction_cells, _compactions(run)), right=("call", *numbers), empty="no compaction")
     echo("")
-    for line in _totals(run, model):
+    for line in _sum_lines(run, model):
         screen().print(line)
 
 
@@ -124,6 +127,7 @@ def curve_lines(values: Sequence[int], width: int, height: int, top: int) -> lis
     count = min(len(values), width)
     edges = [index * len(values) // count for index in range(count + 1)] if count else [0]
     columns = [max(values[first:last]) for first, last in pairwise(edges)]
+    # heights of the bars in eighths of a line
     eighths = [min(height * 8, round(value / max(1, top) * height * 8)) for value in columns]
     return [
         "".join(BLOCKS[max(0, min(8, level - 8 * row))] for level in eighths).rstrip()
@@ -131,19 +135,21 @@ def curve_lines(values: Sequence[int], width: int, height: int, top: int) -> lis
     ]
 
 
-def _cells(number: int, event: Event) -> Sequence[str]:
+def _compaction_cells(number: int, event: Event) -> Sequence[str]:
+    """Return the cells of the row for a compaction (`event`) in the call with this `number`."""
     counts = (event.tokens_before, event.tokens_after, event.first_changed_message, event.invalidated_tokens)
     cells = ("" if n is None else f"{n:,}" for n in counts)
     return str(number), event.tier, event.trigger, *cells, switch_money(event.dollars)
 
 
 def _compactions(run: Replay) -> Iterator[tuple[int, Event]]:
-    """Yield each compaction of a replay with the number of its call, counted from 1."""
+    """Yield the number of the call, from 1, and the event of each compaction in a replay."""
     for number, call in enumerate(run.calls, 1):
         yield from ((number, event) for event in call.events if event in run.compactions)
 
 
-def _totals(run: Replay, model: str) -> Iterator[str]:
+def _sum_lines(run: Replay, model: str) -> Iterator[str]:
+    """Yield the lines with the sums of a replay: tokens and costs with and without compaction, and problems."""
     history = sum(call.history_tokens for call in run.calls)
     sent, without = _bill(run, model)
     yield (
@@ -161,7 +167,7 @@ def _totals(run: Replay, model: str) -> Iterator[str]:
 
 def _print_comparison(runs: Sequence[Replay], model: str) -> None:
     """Print a table with a row for each replay. Columns that contain only 0 are listed below it, to save width."""
-    rows = [_row(run, model) for run in runs]
+    rows = [_comparison_row(run, model) for run in runs]
     zeros = [title for title in rows[0] if all(row[title] == "0" for row in rows)]
     titles = [title for title in rows[0] if title not in zeros]
     cells = ([row[title] for title in titles] for row in rows)
@@ -169,7 +175,8 @@ def _print_comparison(runs: Sequence[Replay], model: str) -> None:
     echo("tokens and costs in thousands" + (f"; 0 in all rows: {', '.join(zeros)}" if zeros else ""))
 
 
-def _row(run: Replay, model: str) -> dict[str, str]:
+def _comparison_row(run: Replay, model: str) -> dict[str, str]:
+    """Return the cells of the row for a replay, by the titles of their columns. Tokens and costs are in thousands."""
     tokens = {"sent": run.sent_tokens, "invalidated": run.invalidated_tokens, "peak": run.peak_tokens}
     costs = {f"at {price:g}": run.cost(price) for price in CACHE_READ_PRICES}
     problems = {"over": run.exceeded, "invalid": len(run.violations), "lost": len(run.unrestorable)}
@@ -184,7 +191,8 @@ def _row(run: Replay, model: str) -> dict[str, str]:
 
 
 def _run_data(run: Replay, model: str) -> dict[str, Any]:
-    """Return a replay as JSON data. Its ``cost`` is in uncached tokens, for several prices of a cached token."""
+    """Return a replay as JSON data. Its ``cost`` is in units of the price of an uncached token, for several prices of a
+    cached token."""
     bill = _bill(run, model)
     return {
         "preset": run.preset,
@@ -209,13 +217,15 @@ def _run_data(run: Replay, model: str) -> dict[str, Any]:
 
 
 def _uncompacted(run: Replay) -> Iterator[tuple[int, int]]:
-    """Yield the cached and the new tokens that the prompt of each call of a replay would have without compaction."""
+    """Yield for each call of a replay the number of cached and of new tokens that its prompt would have without
+    compaction: then each prompt begins with the one before."""
     sizes = [0, *(call.history_tokens for call in run.calls)]
     return ((before, max(0, now - before)) for before, now in pairwise(sizes))
 
 
 def _bill(run: Replay, model: str) -> tuple[float | None, float | None]:
-    """Return the dollars for all prompts of a replay, with and without compaction; None if the prices are unknown."""
+    """Return the cost in dollars of all prompts of a replay, with and without compaction; None if the prices of `model`
+    are unknown."""
     sent = (cached_prompt(call.cached_tokens, call.sent_tokens - call.cached_tokens) for call in run.calls)
     without = (cached_prompt(cached, new) for cached, new in _uncompacted(run))
     return dollars(model, *sent), dollars(model, *without)
@@ -233,7 +243,7 @@ COLUMNS = {
     "invalid": "violations",
     "payback": "payback_calls",
 }
-"""Titles of the result table, each with the field of `EvaluationMean` in its column."""
+"""Fields of `EvaluationMean` that the table of results shows, by the titles of their columns."""
 
 _NOTHING_MEASURED = (
     f"nothing measured: a cut needs {evaluation.LEAST_PREFIX_TOKENS:,} tokens before it, and after it "
@@ -317,10 +327,14 @@ def _print_rows(rows: Sequence[Mapping[str, str | float | None]], empty: str = "
 
 
 def _cell(value: str | float | None) -> str:
-    return "" if value is None else f"{value:.2f}" if isinstance(value, float) else str(value)
+    """Return `value` as a cell of a table: a float with two digits, None as an empty text."""
+    if value is None:
+        return ""
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
 def _print_losses(row: evaluation.EvaluationRow) -> None:
+    """Print the names, failures and demands that a compacted list does not contain."""
     losses = (row.recall.lost, row.recall.bare, row.survival.failures_lost, row.survival.demands_lost)
     titled = zip(("lost", "bare", "failed", "demands"), losses, strict=True)
     lines = (f"{title}: {what}" for title, lost in titled for what in lost)
@@ -328,6 +342,7 @@ def _print_losses(row: evaluation.EvaluationRow) -> None:
 
 
 def _print_list(title: str, lines: Iterable[str]) -> None:
+    """Print a bold title, and below it `lines`, indented."""
     screen().print(clean(title, "bold"), soft_wrap=True)
     for line in lines:
         echo(f"  {one_line(line)}")
@@ -336,8 +351,9 @@ def _print_list(title: str, lines: Iterable[str]) -> None:
 def _exam_views(
     probes: Path, paths: Sequence[Path], methods: Sequence[str], ratios: Sequence[float], model: str | None
 ) -> list[evaluation.ExamView]:
-    """Compact the transcripts `paths` by each of the `methods` to each share of `ratios`, for the exams in `probes`
-    (questions about these transcripts), and return the results. `model`: planner model of methods that ask one."""
+    """Let each of the `methods` compact the transcripts `paths` to each target size in `ratios`, and return the
+    compacted texts. `probes`: file or folder of the exams (questions about these transcripts). `model`: model that a
+    method asks, if it asks one. Raise SettingsError if a method has no recorded answers."""
     exams = evaluation.read_exams([probes])
     views: list[evaluation.ExamView] = []
     with progress("holding exams", len(exams)) as step:
@@ -361,15 +377,17 @@ def _print_exams(views: Sequence[evaluation.ExamView], *, lost: bool, as_json: b
         counts = f"{answered}/{len(view.exam.questions)} at {view.size:.3f}"
         lines = (f"{question.number} {question.kind}: {question.text} -> {question.answer}" for question in view.lost)
         _print_list(f"{view.exam.transcript} {view.method} {_cell(view.ratio)}: {counts}", lines)
-    _print_rows([_scores(mean) for mean in means])
+    _print_rows([_score_row(mean) for mean in means])
 
 
 def _exam_data(view: evaluation.ExamView) -> dict[str, object]:
+    """Return data on a compacted text for ``--json``, with the numbers of the questions that it does not answer."""
     names = {"transcript": view.exam.transcript, "method": view.method, "target": view.ratio, "size": view.size}
     return {**names, "sha": view.sha, "lost": [question.number for question in view.lost]}
 
 
-def _scores(mean: evaluation.ExamMean) -> dict[str, Any]:
+def _score_row(mean: evaluation.ExamMean) -> dict[str, Any]:
+    """Return the row of mean scores in the table of an exam, by the titles of its columns."""
     numbers = {"exams": mean.exams, "size": f"{mean.size:.3f}", "score": mean.score}
     kinds: dict[str, Any] = {kind: mean.by_kind.get(kind) for kind in evaluation.QUESTION_KINDS}
     return {"method": mean.method, "target": mean.ratio, **numbers, **kinds}

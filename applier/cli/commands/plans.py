@@ -1,8 +1,8 @@
 """`compactor plan`, `review`, `apply`, `demo`, `prompts`: make, show, change and apply a plan; copy the prompts for it.
 
 A plan decides for each turn of a conversation whether it is kept, summarized or replaced. Only files that the user
-named are written, and, from the page of ``--web``, a plan and a transcript beside the user's. Before a
-transcript without the original turns is written, these are stored.
+named are written; and, from the page of ``--web``, a plan and a transcript beside the user's. The original turns are
+stored before a compacted transcript is written.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _PLACE = click.Path(exists=True, path_type=Path)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 DEMO_LINES = 3
-"""Number of lines that `demo` shows of each section of the review, so that all fits about two screens."""
+"""Number of lines that `demo` shows of each section of the review, so that all sections fit on about two screens."""
 DEMO_BRIEF_LINES = 6
 """Number of lines that `demo` shows of the brief (the page of memory at the top of the compacted conversation)."""
 
 
 def _edits_of(text: str) -> list[Edit]:
-    """Return the changes of a plan in ``t12=keep`` or ``t3,t20-t25=drop``, as the option ``--set`` takes them."""
+    """Return the changes of a plan in a value of the option ``--set``: ``t12=keep`` or ``t3,t20-t25=drop``."""
     turns, _, wanted = text.partition("=")
     ranges = options.turn_ranges(turns) if wanted in STRATEGIES else []
     if not ranges:
@@ -193,7 +193,8 @@ def review_command(
 
 @contextmanager
 def _named_in_error(transcript: Path) -> Iterator[None]:
-    """Put the name of the file `transcript` before the error that a plan was made for another conversation."""
+    """Add the name of the file `transcript` to the error of the ``with`` block that a plan was made for another
+    conversation."""
     try:
         yield
     except StalePlan as error:
@@ -201,14 +202,16 @@ def _named_in_error(transcript: Path) -> Iterator[None]:
 
 
 def print_review(console: Console, review: PlanReview, *, whole: bool = False, **limits: Any) -> None:
-    """Print the review of a plan, with all turns and facts if `whole`. `limits`: arguments of `review_sections`."""
+    """Print the review of a plan, with all turns and facts if `whole`. `limits`: further arguments of
+    `review_sections`, such as the number of lines in each section."""
     cost = review.cost_text
     print_sections(console, review_sections(review.plan, review.notes, whole=whole, cost=cost, **limits), whole=whole)
 
 
 def _show(review: PlanReview, output: Path | None, digest: str, *, show_all: bool, as_json: bool) -> None:
-    """Write the plan to the file `output`, if there is one, and print the review. Raise an error if somebody changed
-    the file meanwhile. `digest`: digest of its content at the start of the command."""
+    """Write the reviewed plan to the file `output` (None: nowhere), and print the review. `digest`: digest of the
+    file's content at the start of the command; if the file has another now, somebody changed it, and an error is
+    raised."""
     if output:
         write_unchanged(output, review.plan.to_json(), digest)
     if as_json:
@@ -239,12 +242,14 @@ def _review_in_browser(
     view_file = transcript.with_name(f"{transcript.stem}.view{transcript.suffix}")
 
     def save(guarded: CompactionPlan) -> dict[str, str]:
+        """Write the plan to `output`; return messages for the page."""
         nonlocal digest
         digest = write_unchanged(output, guarded.to_json(), digest)
         echo(f"saved: {output}", err=True)
         return {"message": f"Saved the plan to {output.name}", "detail": ""}
 
     def write(review: PlanReview) -> dict[str, str]:
+        """Apply the plan, and write the compacted transcript; return messages for the page."""
         if not review.changes:
             return {"message": "Nothing changes: nothing was written", "detail": ""}
         write_view(review, conversation, view_file, store)
@@ -253,6 +258,7 @@ def _review_in_browser(
         return {"message": f"{_sizes(review)}. The view is in {view_file.name}", "detail": originals}
 
     def replan(page_options: Any) -> CompactionPlan:
+        """Return a new plan with the options of the page, such as another target size."""
         return planned(conversation, transcript, **{**planning, "target_ratio": None, **page_options.model_dump()})
 
     with screen(stderr=True).status("checking…"):
@@ -312,11 +318,12 @@ def apply_command(
 
 
 def _sizes(review: PlanReview) -> str:
+    """Return ``9,000 tokens became 2,000``, with the sizes in the reviewed plan."""
     return f"{review.plan.history.tokens:,} tokens became {review.plan.estimated_tokens:,}"
 
 
 def _originals(review: PlanReview) -> str:
-    """Return the command that restores the first turn that is not kept, as an example for all of them."""
+    """Return a text with the command that restores the first turn that is not kept, as an example for all of them."""
     removed = next(decision.turn_id for decision in review.plan.turns if decision.strategy != "keep")
     return f"Originals: compactor restore {history_key(review.plan.history.digest)}:{removed}"
 
@@ -363,8 +370,9 @@ def demo_command(copy: Path | None, show_all: bool, as_json: bool) -> None:
 
 
 def _apply_and_restore(plan: CompactionPlan, messages: Sequence[Message]) -> tuple[list[Any], list[str]]:
-    """Apply `plan` to `messages`, and restore every turn that it does not keep. Return the compacted messages and the
-    ids by which these turns were restored; raise StoreDamaged if one is not as it was."""
+    """Apply `plan` to `messages` with a temporary store, and restore every turn that the plan does not keep. Return the
+    compacted messages, and the references (``h1a2b3c4d:t12``) by which these turns were restored. Raise StoreDamaged if
+    a restored turn is not as it was."""
     history = read_history(messages)
     turn_ids = (decision.turn_id for decision in plan.turns if decision.strategy != "keep")
     removed = {f"{history_key(history.digest)}:{turn_id}": turn_id for turn_id in turn_ids}

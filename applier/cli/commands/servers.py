@@ -1,6 +1,6 @@
 """`compactor proxy` and `mcp`: servers for agents, which run until they are stopped.
 
-`compactor mod` is the program that this project's plugins inside agents run. It reads JSON and writes JSON.
+`compactor mod` is the command that this project's plugins inside agents call. It reads JSON and writes JSON.
 """
 
 from __future__ import annotations
@@ -38,18 +38,21 @@ if TYPE_CHECKING:
     from applier.adapters.proxy import ProxyServer
 
 TOKEN_VARIABLE = "COMPACTOR_PROXY_TOKEN"
-"""Environment variable with the proxy's token; no option, as every user of a machine can read command lines."""
+"""Environment variable with the proxy's token. There is no option for it, as every user of a machine can read the
+command lines of others."""
 SESSION_VARIABLE = "COMPACTOR_SESSION"
-"""Environment variable by which `wrap` gives `mcp`, which an agent starts, the name of the agent's conversations."""
+"""Environment variable with the name of the agent's conversations. `wrap` sets it for `mcp`, which the agent starts."""
 NO_STORE = "the store cannot be used, so nothing is compacted"
+"""Beginning of a warning, before the reason."""
 PROJECT_VARIABLE = "COMPACTOR_PROJECT"
-"""Environment variable by which `wrap` gives `mcp`, which an agent starts, the folder in which the agent works."""
+"""Environment variable with the folder in which the agent works. `wrap` sets it for `mcp`, which the agent starts."""
 
 _CHATGPT = "https://chatgpt.com/backend-api/codex"
 
 
 def _upstream(name: str, url: str, api: str, more: str) -> options.Decorator:
-    """Return the option `name` for the address of the provider of `api`, by default `url`. `more`: end of the help."""
+    """Return the option `name` for the address to which the proxy sends requests of `api` (words for the help), by
+    default `url`. `more`: end of the help."""
     text = f"Where requests of {api} go ('': they are refused){more}."
     return click.option(name, metavar="URL", default=url, show_default=True, help=text)
 
@@ -77,7 +80,8 @@ session_options = options.together(
 
 
 def _proxy() -> Any:
-    """Import the proxy, or raise an error with the remedy if its extra is missing."""
+    """Import and return the module of the proxy. If a package that it needs is not installed, raise an error with the
+    command that installs it."""
     return options.import_extra("applier.adapters.proxy", "proxy")
 
 
@@ -92,15 +96,15 @@ def open_proxy(
     own: tuple[str, str] = ("", ""),
     **session: Any,
 ) -> ProxyServer:
-    """Return a proxy that listens on `port`, and answers once it is entered or run.
+    """Return a proxy that listens on `port` (0: a free one), and answers once ``with`` enters it or `run` is called.
 
-    `upstream`, `openai_upstream`, `chatgpt_upstream`: addresses of the providers; an empty one refuses their requests.
-    `own`: secret and name of the agent that the proxy is started for, if any. `session`: the other values of
-    `session_options`.
+    `upstream`, `openai_upstream`, `chatgpt_upstream`: addresses of the providers; if one is empty, requests for it are
+    refused. `own`: secret and name of the one agent for which `wrap` starts the proxy; empty for none. `session`: the
+    other values of `session_options`.
     """
     proxy = _proxy()
     token = os.environ.get(TOKEN_VARIABLE, "")
-    # the addresses are stored without /v1, as the paths of clients' requests begin with it
+    # without ``/v1`` at the end, as the paths of clients' requests begin with it
     upstream, openai_upstream = (url.rstrip("/").removesuffix("/v1") for url in (upstream, openai_upstream))
     upstreams = proxy.Upstreams(upstream, openai_upstream, chatgpt_upstream)
     session = {name: value for name, value in session.items() if value is not None}
@@ -111,7 +115,7 @@ def open_proxy(
 
 
 def warn_of_store(server: ProxyServer) -> None:
-    """Warn the user on standard error if the proxy's store cannot be used, because then nothing is compacted."""
+    """Print a warning on standard error if the proxy's store cannot be used, because then nothing is compacted."""
     if problem := server.gateway.store_problem():
         echo(f"compactor: {NO_STORE}: {problem}", err=True)
 
@@ -151,13 +155,14 @@ def proxy_command(ctx: click.Context, /, config: Path | None, as_json: bool, **s
 
 
 def _open_team(config: Path) -> ProxyServer:
-    """Return a listening proxy for a team, with the settings in the file `config`. Write its log to standard error."""
+    """Return a listening proxy for a team, with the settings in the file `config`. Write its log to standard error. An
+    error about a setting names the file and the setting (`in_file`)."""
     proxy = _proxy()
     team = proxy.configuration.read_team(config)
     with proxy.configuration.in_file(config):
         settings = proxy.configuration.team_proxy(team)
     with proxy.configuration.in_file(config, "store"):
-        open_store(team.store).close()
+        open_store(team.store).close()  # raises an error if it cannot be used
     with proxy.configuration.in_file(config, "port"):
         server: ProxyServer = proxy.ProxyServer(settings)
     lines = logging.StreamHandler()
@@ -174,12 +179,14 @@ def token_command() -> None:
 
 
 def _with_team_store(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option ``--config`` (a team's file) to `command`, and pass it the open store that the file names."""
+    """Add the option ``--config`` (settings of a team's proxy) to `command`, and call it with the store that is named
+    in this file, opened as `store`."""
 
     @_config
     @click.pass_context
     @wraps(command)
     def run(ctx: click.Context, /, config: Path | None, **more: Any) -> Any:
+        """Open the store, and call the command with it. The option may also be before ``token``."""
         config = config or ctx.obj
         if config is None:
             raise click.UsageError("which proxy? Name its settings: --config FILE.")
@@ -297,7 +304,8 @@ def mod_command(question: str) -> None:
 
 
 def _answer(question: str, call: Any, project: str) -> object:
-    """Return the answer to a plugin's `call`, its JSON. `project`: folder in which the client works."""
+    """Return the answer to the `question` of a plugin inside a client, such as ``compact``, as JSON data. `call`: the
+    plugin's input, parsed JSON. `project`: folder in which the client works; empty if it was deleted."""
     if question == "look-up":
         return mod.look_up(call, lambda: options.existing_store(None), project, os.environ.get(SESSION_VARIABLE, ""))
     if question == "preview":
@@ -319,7 +327,8 @@ def _answer(question: str, call: Any, project: str) -> object:
 
 
 def _remember(call: Any) -> object:
-    """Answer the hook that Codex calls after its own compaction. An error becomes a message: Codex goes on."""
+    """Answer the hook that Codex calls after its own compaction (`call`: its input): store the original messages, and
+    return a page of memory for Codex. An error becomes a message for the user, so that Codex can continue."""
     try:
         with open_store() as store:
             return mod.remember(call, lambda path: read_file(Path(path)).messages, store, time.time())
@@ -336,6 +345,7 @@ def _review_command(session: str) -> str:
 
 
 def _input() -> Any:
+    """Return the JSON data on standard input; raise SettingsError for another text."""
     try:
         return json.loads(sys.stdin.buffer.read())
     except (ValueError, RecursionError) as error:

@@ -28,9 +28,9 @@ from planner.plan import FactType, Finding
 from planner.prices import switch_money
 
 _FEW = 4
-"""Number of imported conversations from which `import` prints only how many they are."""
+"""Number of imported conversations from which `import` prints their number instead of their keys."""
 _SHOWN_SECONDS = 0.1
-"""Shortest time that an agent waited for a compaction that the log shows."""
+"""Shortest time for which an agent waited for a compaction that the log mentions, in seconds."""
 _TASK_SHOWN = 60
 """Number of characters at which a task is cut in the list of conversations."""
 
@@ -90,6 +90,7 @@ def log_command(session: str | None, count: int, store: Store, as_json: bool) ->
 
 
 def _event_cells(event: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the cells of the row of an event in the table of `log`."""
     yield datetime.fromtimestamp(event["time"], UTC).strftime("%Y-%m-%d %H:%M:%S")
     yield str(event.get("session", ""))
     yield str(event.get("kind", ""))
@@ -110,7 +111,7 @@ _SORT_KEYS: Mapping[str, Callable[[StoredConversation], Any]] = {
     "size": lambda conversation: conversation.history.size_bytes,
     "project": lambda conversation: conversation.folder,
 }
-"""Values by which the list of conversations can be sorted, by the value of ``--sort``."""
+"""Functions that return the value by which conversations are sorted, by the value of the option ``--sort``."""
 
 
 @store_command.command(name="list")
@@ -132,6 +133,7 @@ def list_(sort: str, store: Store, as_json: bool) -> None:
 
 
 def _conversation_cells(conversation: StoredConversation) -> Iterator[str]:
+    """Yield the cells of the row of a conversation in the table of `store list`."""
     history = conversation.history
     yield from (history.key, day(history.used), f"{history.turns:,}", f"{history.size_bytes:,}")
     yield from (conversation.folder, " ".join(conversation.task.split())[:_TASK_SHOWN])
@@ -251,7 +253,8 @@ def flush(store: Store, as_json: bool) -> int:
 
 
 def _report_left(left: Sequence[Finding], *, as_json: bool) -> int:
-    """Print where deleted content is still left, such as a database's log; return the exit code (1 if anywhere)."""
+    """Print the remarks `left` on places that still have deleted content, such as a database's log. Return the exit
+    code: 1 if there are any, else 0."""
     if as_json:
         print_json({"left": _as_data(left)})
     for finding in () if as_json else left:
@@ -261,6 +264,7 @@ def _report_left(left: Sequence[Finding], *, as_json: bool) -> int:
 
 
 def _as_data(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Return findings (remarks) as JSON data."""
     return [finding.model_dump(mode="json") for finding in findings]
 
 
@@ -282,7 +286,8 @@ def verify(store: Store, as_json: bool) -> int:
 
 
 def _line_range(text: str) -> tuple[int, int]:
-    """Return the first and last line number in ``3-9``, ``3`` or ``3-`` (to the end), a value of ``--lines``."""
+    """Return the first and the last line number in a value of the option ``--lines``: ``3-9``, ``3``, or ``3-`` (to the
+    end)."""
     first, dash, last = text.partition("-")
     with suppress(ValueError):
         end = int(last or (LAST_LINE if dash else first))
@@ -329,7 +334,8 @@ def restore_command(
 
 
 def _references(text: str) -> Iterator[str]:
-    """Yield the reference of each turn in ``KEY:t12-t14,t20`` (``KEY:t12`` …); other texts unchanged."""
+    """Return the reference of each turn in `text`: ``KEY:t12``, ``KEY:t13`` and ``KEY:t20`` for ``KEY:t12-t13,t20``. A
+    text of another form is returned alone, and unchanged."""
     history, colon, turns = text.rpartition(":")
     ranges = options.turn_ranges(turns)
     numbers = (number for first, last in ranges for number in range(first, last + 1))
