@@ -127,7 +127,7 @@ class CompactorEngine(ContextEngine):  # type: ignore[misc]  # see mypy's overri
         """Answer the agent's call of one of these tools, as JSON: ``{"content": …}`` or ``{"error": …}``."""
         try:
             session = self._open_session()
-            _apply_to_plain(session.prepare, kwargs.get("messages") or [])
+            _apply_to_plain(session.prepare, kwargs.get("messages") or [])  # the session stores the newest messages
             answer = answer_call(session, name, args)
         except CompactorError as error:
             return json.dumps({"error": str(error)})

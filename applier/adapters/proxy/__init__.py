@@ -98,7 +98,7 @@ class ProxyServer(AppServer):
         team = settings.team
         self._session_settings = FileSession(**team.session) if team else load_settings(**settings.session)
         register_prices(self._session_settings.prices)
-        preset_named(self._session_settings.preset)
+        preset_named(self._session_settings.preset)  # an unknown name is an error now, not at the first request
         self._store = SessionStore(settings.store, _PATIENCE_SECONDS)
         people = People(self._store, team.limits.of) if team and settings.has_people else None
         idle_seconds = CACHE_LIFETIME_SECONDS if self._is_shared else IDLE_SECONDS

@@ -68,8 +68,8 @@ class _ClaudeCode:
                 has_originals = bool(assembly.pieces)
             elif line.is_summary and has_originals and part is None:  # the messages that it summarizes are read
                 summaries.append(line.number)
-            elif line.has_content and not line.is_api_error and not line.is_attached_again and not _add(assembly, line):
-                empty.append(line.number)
+            elif line.has_content and not (line.is_api_error or line.is_attached_again):
+                empty += [] if _add(assembly, line) else [line.number]
         assembly.warn(errors, "errors of the API, not words of the model; left out")
         assembly.warn(empty, "attachments without text; left out")
         assembly.warn(attached_again, "attachments that the client sends again by itself; left out")

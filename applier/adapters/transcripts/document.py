@@ -77,8 +77,8 @@ def file_content(path: Path) -> bytes:
 
 
 def _decoded(name: str, raw: bytes) -> tuple[str, TranscriptError | None]:
-    """Return `raw` as text, with bytes that are not UTF-8 replaced by ``�``, and an error about
-    the first such byte; None if there is none."""
+    """Return `raw` as text, with bytes that are not UTF-8 replaced by U+FFFD, and an error about the first such byte,
+    or None."""
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise TranscriptError(f"{name}: starts with the byte order mark of UTF-16 (0x{raw[:2].hex()}); expected UTF-8")
     try:

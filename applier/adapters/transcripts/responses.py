@@ -285,7 +285,8 @@ def _kind(item: Any, place: str) -> str:
     if kind == "reasoning" or kind in _SERVER_CALLS:
         return "assistant"
     key = CALLS.get(kind, "output" if kind in OUTPUTS else "call_id")  # the field without which it cannot be converted
-    is_whole = isinstance(item.get("call_id"), str) and (item.get(key) is not None or kind == "apply_patch_call_output")
+    may_lack_it = kind == "apply_patch_call_output"
+    is_whole = isinstance(item.get("call_id"), str) and (may_lack_it or item.get(key) is not None)
     if is_whole and (kind in CALLS or kind in TYPED_CALLS or kind in OUTPUTS):
         return "result" if kind in OUTPUTS else "assistant"
     return "foreign" if "compaction" in kind else "opaque"
@@ -389,11 +390,9 @@ def _common_tail(old: Sequence[Message], new: Sequence[Message]) -> int:
     """Count the equal messages at the end of both lists; edited ones count if they have the same calls or results."""
     count = 0
     for before, after in zip(reversed(old), reversed(new), strict=False):
-        is_same = before == after or (
-            before["role"] == after["role"]
-            and (call_ids(before), result_ids(before)) == (call_ids(after), result_ids(after)) != ([], [])
-        )
-        if not is_same:
+        ids_before, ids_after = ((call_ids(message), result_ids(message)) for message in (before, after))
+        has_same_ids = before["role"] == after["role"] and ids_before == ids_after and ids_before != ([], [])
+        if before != after and not has_same_ids:
             break
         count += 1
     return count
