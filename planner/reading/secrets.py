@@ -414,16 +414,19 @@ class _Redaction:
 
     def _clean(self, text: str) -> str:
         """Return `text` with the secrets replaced that are within one line, and passwords of netrc files."""
-        text = "\n".join(map(self._clean_line, self._without_known_secrets(text).split("\n")))
+        text = self._without_known_secrets(text)
+        low = text.lower()
+        rules_by_word = {word: indices for word, indices in _RULES_BY_WORD.items() if word in low}
+        text = "\n".join([self._clean_line(line, rules_by_word) for line in text.split("\n")])
         return NETRC.sub(self._named, text) if "login" in text and "password" in text else text
 
-    def _clean_line(self, line: str) -> str:
+    def _clean_line(self, line: str, rules_by_word: Mapping[str, Sequence[int]]) -> str:
         """Return `line` with its secrets replaced: first those in forms of vendors, then random tokens, then values
-        after a name."""
+        after a name. `rules_by_word`: the part of `_RULES_BY_WORD` whose words are in the text with the line."""
         if len(line) < _PIECE_CHARACTERS:  # too short for a name and a secret
             return line
         low = line.lower()
-        indices = {at for word, indices in _RULES_BY_WORD.items() if word in low for at in indices}
+        indices = {at for word, indices in rules_by_word.items() if word in low for at in indices}
         rules = [_RULES[at] for at in sorted(indices) if any(word in low for word in _RULES[at].also)]
         for rule in rules:
             line = rule.pattern.sub(self._hidden, line) if rule.is_form else line
