@@ -393,9 +393,10 @@ class _Turn:
 
     def _value(self, number: int) -> float:
         """Return the value that the line `number` adds to the kept lines, without its turn's factor."""
-        bounds = self.rows.bounds
+        bounds, weights = self.rows.bounds, self._weights
         names = self.rows.places[bounds[number - 1] : bounds[number]]
-        value = sum(map(self._weights.__getitem__, names), self.bases[number - 1] * self._recency)
+        # a list takes three quarters of the time of `map`
+        value = sum([weights[name] for name in names], self.bases[number - 1] * self._recency)
         return value * self._block_weights[number - 1]
 
     def with_neighbours(self, number: int) -> range:

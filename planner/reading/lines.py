@@ -204,13 +204,18 @@ class Lines(Sequence[Line]):
 
     def of_block(self, block: int | None) -> list[Line]:
         """Return the lines of the content block with the index `block` in the turn; an empty list for None."""
+        text = self.text_of_block(block)
+        return [*self._at(text)] if text else []
+
+    def text_of_block(self, block: int | None) -> BlockText | None:
+        """Return the text of the content block with the index `block` in the turn; None if it has none."""
         at = bisect_left(self.texts, block or 0, key=attrgetter("block"))
-        has_lines = at < len(self.texts) and self.texts[at].block == block
-        return [*self._at(self.texts[at])] if has_lines else []
+        return self.texts[at] if at < len(self.texts) and self.texts[at].block == block else None
 
     def chosen(self, numbers: Set[int], block: int | None) -> list[Line]:
         """Return the lines of the content block with the index `block` that have one of these `numbers`."""
-        return [line for line in self.of_block(block) if line.number in numbers]
+        text = self.text_of_block(block)
+        return [*self._at(text, [at for at in range(text.first, text.stop) if at + 1 in numbers])] if text else []
 
     def outside(self, blocks: Container[int | None]) -> Iterator[Line]:
         """Yield the lines of all content blocks of the turn except those with the indexes `blocks`."""
