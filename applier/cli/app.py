@@ -55,8 +55,7 @@ class _Commands(click.Group):
         return list(COMMANDS)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the names of the commands, each with the first sentence of its help, which click would cut at the
-        width."""
+        """Write the commands' names, each with the first sentence of its help, which click would cut at the width."""
         commands = ((name, self.get_command(ctx, name)) for name in COMMANDS)
         with formatter.section("Commands"):
             formatter.write_dl(
@@ -85,8 +84,7 @@ def compactor() -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line, print its errors, and return the exit code. `arguments`: the words after ``compactor``;
-    None for those of this process."""
+    """Run one command line, print its errors, and return the exit code. `arguments`: words after ``compactor``."""
     print_unknown_characters()
     try:
         code = compactor.main(arguments, prog_name="compactor", standalone_mode=False)

@@ -22,9 +22,8 @@ PRIVATE_FILE = 0o600
 
 
 def read_file(path: Path, part: int | None = None) -> Transcript:
-    """Return the transcript in the file `path`, and print warnings on standard error. `part`: number of the
-    conversation in a file with several; None for all. If the file contains a plan, the error names the right order of
-    arguments."""
+    """Return the transcript in the file `path`, and print warnings on standard error. `part`: number of a conversation
+    in a file with several; None for all. If the file has a plan, the error names the order of arguments."""
     try:
         read = read_transcript(path, part=part)
     except TranscriptError:
@@ -39,8 +38,7 @@ def read_file(path: Path, part: int | None = None) -> Transcript:
 
 
 def read_plan(path: Path) -> CompactionPlan:
-    """Return the plan in the file `path`. If the file contains a transcript, the error names the right order of
-    arguments."""
+    """Return the plan in the file `path`. If it has a transcript, the error names the right order of arguments."""
     try:
         return CompactionPlan.from_json(path.read_bytes(), str(path))
     except PlanRejected:

@@ -102,8 +102,7 @@ def turn_ranges(text: str) -> list[tuple[int, int]]:
 
 
 def since(text: str) -> float:
-    """Return the time in `text`, a day (``2026-11-01``) or a number of days ago (``7d``), in seconds since the
-    epoch."""
+    """Return the time in `text`, a day (``2026-11-01``) or days ago (``7d``), in seconds since the epoch."""
     try:
         if text.endswith("d"):
             return time.time() - 86_400 * int(text[:-1])
@@ -165,8 +164,7 @@ def import_extra(module: str, extra: str) -> Any:
 
 
 def existing_store(name: str | None) -> Store:
-    """Open the store `name` (None: the default one). Raise StoreError if its file does not exist, as a command that
-    only reads must not create it."""
+    """Open the store `name` (None: the default one). Raise StoreError if its file does not exist; do not create it."""
     file = store_file(name)
     if file is not None and not file.is_file():
         missing = "no store there yet: `compactor apply` makes it; --store names another"

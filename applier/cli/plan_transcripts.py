@@ -69,8 +69,7 @@ planning_options = together(
 
 
 def plan_options(*, planner: Any = None, target_model: str | None = None, **more: Any) -> PlanOptions:
-    """Return the options for planning from the values of `planning_options`, by their names; the user's settings fill
-    in missing ones."""
+    """Return how to plan: by the values of `planning_options`, and by the user's settings where one is missing."""
     if more.get("target_tokens") and more.get("target_ratio"):
         raise click.UsageError("--target-tokens and --target-ratio exclude each other: use one.")
     user = load_settings()
@@ -277,8 +276,7 @@ def _locked(output: Path, size: int) -> int:
 
 
 def _check_cost(due: Sequence[str], options: PlanOptions, cap: float) -> None:
-    """Print how much a model may cost for the files `due`; raise SettingsError if that is more than `cap` dollars.
-    Rules cost nothing."""
+    """Print how much a model may cost for the files `due`; raise SettingsError if it is more than `cap` dollars."""
     if options.planner == "rules" or not due:
         return
     model = name_of_planner(options.planner, options.model)
@@ -324,9 +322,8 @@ def _plan_due(
 
 
 def _print_table(rows: Sequence[Row], *, planned_before: int, left: int) -> None:
-    """Print a summary of `rows` on standard error (as rows may go to standard output): sums for each file format, the
-    most frequent errors with an example, and how many files an earlier run planned (`planned_before`) or are still to
-    be planned (`left`)."""
+    """Print a summary of `rows` on standard error (rows may go to standard output): sums for each file format, the most
+    frequent errors with an example, and how many files an earlier run planned, or are `left` to be planned."""
     planned = [row for row in rows if not row["error"]]
     formats = sorted({row["format"] for row in planned})
     groups = {name: [row for row in planned if row["format"] == name] for name in formats}

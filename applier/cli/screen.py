@@ -63,8 +63,7 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Show a progress bar with the title `what` and `total` steps, if standard error is a terminal. Yield a function to
-    call after each step."""
+    """Show a progress bar `what` of `total` steps, if standard error is a terminal; yield a function for each step."""
     from rich.progress import Progress  # imported here, because most commands show no progress
 
     console = screen(stderr=True)
@@ -131,8 +130,7 @@ def day(time: float) -> str:
 
 
 def print_json(value: object, *, err: bool = False) -> None:
-    """Print `value` as indented JSON on standard output (or error); NaN and infinity are printed as Python names
-    them."""
+    """Print `value` as indented JSON on standard output (or error); NaN and infinity are printed as in Python."""
     click.echo(json.dumps(value, indent=2), err=err)
 
 

@@ -52,8 +52,7 @@ LEAST_NEEDS = 8
 
 @dataclass(frozen=True)
 class Cut:
-    """Transcript that was cut at one message. A method compacts the messages before the cut; those after it show which
-    names the agent needed later (`needs`)."""
+    """Transcript cut at one message: methods compact what is before; what is after shows which names were needed."""
 
     name: str
     """Name of the transcript and index of the message, such as ``run@120``."""
@@ -68,8 +67,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class EvaluationRow:
-    """Measurements of the list that one method of compaction made, for one target size, of the messages before one
-    cut in a transcript."""
+    """Measurements of the list that a method of compaction made for one target size of the messages before one cut."""
 
     method: str
     ratio: float
@@ -84,8 +82,7 @@ class EvaluationRow:
     violations: int
     """Number of rules of the Messages API that the compacted list breaks."""
     payback_calls: float | None
-    """Number of later calls after which the smaller prompts have saved what it costs to write the changed prompt to the
-    cache; None if they never do."""
+    """Number of calls until the smaller prompts have saved the cost of rewriting the cache; None if they never do."""
 
 
 @dataclass(frozen=True)
@@ -287,8 +284,7 @@ class ExamSample:
 
 @dataclass(frozen=True)
 class ExamView:
-    """Text of the list to which a method compacted a conversation for a target size. An exam's answers are looked for
-    in it."""
+    """Text of the list to which a method compacted a conversation, to look for the answers to an exam in it."""
 
     exam: Exam
     method: str
@@ -372,8 +368,7 @@ def exam_views(
     sample: ExamSample, names: Sequence[str], ratios: Sequence[float], model: str | None = None
 ) -> Iterator[ExamView]:
     """Let each method in `names` compact the sample's conversation to each share of its tokens in `ratios`; yield the
-    texts. `model`: planner model of the method ``model``. A method that needs recorded answers of a model is left out
-    where there are none."""
+    texts. `model`: planner model of the method ``model``. A method without its recorded answers is left out."""
     for ratio in ratios:
         for name, method in methods_for(f"{sample.exam.transcript}@{ratio}", names, model).items():
             with suppress(NotRecorded):

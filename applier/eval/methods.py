@@ -36,22 +36,20 @@ Method = Callable[[Sequence[Message], str, int], list[Message]]
 list, in o200k tokens of all its text."""
 
 RECORDED, PROMPTS = "recorded:", "prompts:"
-"""Beginnings of the names of methods with recorded answers of a model, and with the user's own prompts, before the
-folder with the answers or prompts."""
+"""Beginnings of the names of methods with recorded answers, and with the user's own prompts, before their folder."""
 CLEARED = "[cleared]"
 """Text in place of a removed tool result."""
 _YOURS = re.compile(r"[\w.]+:\w+")
 """Name of a user's own method of compaction: ``module:function``."""
 
 WINDOWS = (1.0, 2.0, 3.5, 5.0, 10.0)
-"""Sizes of the context window to try with a preset, as multiples of the target size, as it is not known to what size a
-preset compacts."""
+"""Sizes of the window to try with a preset, as multiples of the target, as it is not known how much a preset leaves."""
 LEAST_WINDOW_TOKENS = 2_000
 """Smallest window that `SessionSettings` accepts."""
 
 
 class NotRecorded(PlannerUnavailable):
-    """Error for a transcript without a recorded answer of a model."""
+    """Error for a transcript without a recorded answer."""
 
 
 @dataclass(frozen=True)

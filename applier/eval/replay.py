@@ -189,8 +189,7 @@ def _new_violations(history: Sequence[object], sent: Sequence[object], model: st
 
 
 def _unrestorable(messages: Sequence[object], store: Store) -> Iterator[str]:
-    """Yield a text for each damaged record of the store, and for each stored history that is not exactly the beginning
-    of the transcript `messages`."""
+    """Yield a text for each damaged record of the store, and each history that is not a beginning of `messages`."""
     yield from (finding.problem for finding in store.verify())
     plain = [plain_message(message) for message in messages]
     for stored in store.histories():

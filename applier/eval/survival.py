@@ -20,8 +20,7 @@ from planner.reading.tokens import TokenCounter
 _URL = r"https?://[^\s\"'`<>()\[\]{}|\\^]+"
 """URL without the markup around it: of ``(https://a.org/a?b=1)`` without the brackets."""
 _PATH = r"(?:~|\.{1,2})?(?:/[\w.@+-]+)+|(?<![\w.@+-])[\w.@+-]++(?:/[\w.@+-]++)+"
-"""Path: ``/srv/app``, ``~/x``, ``../lib/a.py``, ``src/a.py``; not a slash alone. ``1/2`` matches, too, but `_is_path`
-returns False for it."""
+"""Path: ``/srv/app``, ``~/x``, ``../lib/a.py``, ``src/a.py``; not a slash alone. `_is_path` excludes ``1/2``."""
 _WORD = r"\w+(?:[.\-:@]+\w+)*"
 """Word with inner marks: ``get_user``, ``ticket-4711``, ``a.b.c``; without the full stop at the end of a sentence."""
 _CANDIDATE = re.compile(rf"(?<![\w/])(?:(?P<url>{_URL})|(?P<path>{_PATH})|(?P<word>{_WORD}))")
@@ -110,8 +109,7 @@ def specifics(text: str) -> list[str]:
 
 
 def _is_path(text: str) -> bool:
-    """Return True if `text` has four characters or more, and a part with two letters or more: ``/a/bcd``, ``src/app``;
-    not ``1/2``."""
+    """Return True if a path has 4 characters, and a part with two letters: ``/a/bcd``, ``src/app``; not ``1/2``."""
     return len(text) >= 4 and any(len(re.sub(r"[\d_\W]", "", part)) >= 2 for part in text.split("/"))
 
 
@@ -270,8 +268,7 @@ def find_needs(before: Sequence[Message], after: Sequence[Message], task: str) -
 
 
 def _written_before_shown(after: Sequence[Message]) -> list[str]:
-    """Return the names that the agent wrote in the messages `after` before a result or words of the user there showed
-    them."""
+    """Return the names that the agent wrote in the messages `after` before a result or the user showed them there."""
     shown = ""  # text of the user's messages so far
     is_unseen: dict[str, bool] = {}  # by name: True if the agent wrote it before it was shown
     for message in after:
@@ -285,16 +282,14 @@ def _written_before_shown(after: Sequence[Message]) -> list[str]:
 
 
 def _context_words(text: str, start: int, end: int) -> frozenset[str]:
-    """Return the words of three letters or more that are at most `WINDOW_CHARACTERS` before or after the name
-    ``text[start:end]``."""
+    """Return the words of 3 letters or more up to `WINDOW_CHARACTERS` before or after the name ``text[start:end]``."""
     around = text[max(0, start - WINDOW_CHARACTERS) : start] + " \n " + text[end : end + WINDOW_CHARACTERS]
     return frozenset(word.lower() for word in _CONTEXT_WORD.findall(around))
 
 
 def placings(specific: str, text: str) -> Iterator[tuple[int, int]]:
     """Yield start and end of each occurrence of the name `specific` in `text`. If `text` names a folder of the path
-    `specific` in one place, and the path inside this folder in another, this other place counts as an occurrence,
-    too."""
+    `specific` in one place, and the path inside this folder in another, the latter counts as an occurrence, too."""
     for at in occurrences(specific, text):
         yield at, at + len(specific)
     for root, rest in path_splits(specific):
@@ -304,8 +299,7 @@ def placings(specific: str, text: str) -> Iterator[tuple[int, int]]:
 
 
 def measure_recall(needs: Sequence[Need], messages: Sequence[Message]) -> NeedRecall:
-    """Return which of the names in `needs` the compacted list `messages` contains, alone or together with half of the
-    words that were around them before."""
+    """Return which names in `needs` the compacted list `messages` contains, alone or with half of the words around."""
     text = plain_text(messages)
     lost, bare = [], []
     for need in needs:

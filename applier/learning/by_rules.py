@@ -70,8 +70,7 @@ _POINTING = re.compile(
     r"(?:\w+ )?(?:this|that|it|these|those|them|here|there|the (?:two|three|others?|new|old|same|last|first|second))\b",
     re.I,
 )
-"""Beginning of a sentence that needs its context: ``no, remove this again because …``; not ``keep the queue, since
-…``."""
+"""Beginning of a sentence that needs its context: ``no, remove this again …``; not ``keep the queue, since …``."""
 _ASKS = re.compile(
     r"\W*(?:please|can|could|would|will|let|then|also|now|next|go|add|make|fix|submit|after|see|refer|though)\b", re.I
 )
@@ -102,13 +101,11 @@ _FORBIDS = re.compile(
     r"|\b(?:must|has to|have to)\b",
     re.I,
 )
-"""Words of a rule that holds at least in this task: ``don't mock the store``, ``it must run on 3.11``; not ``I do not
-know``."""
+"""Words of a rule that holds at least in this task: ``don't mock it``, ``must run on 3.11``; not ``I do not know``."""
 
 
 def wishes(evidence: Evidence) -> Iterator[Lesson]:
-    """Yield the user's wishes, and decisions with a reason, verbatim. `Lesson.lasting` is True for those that hold
-    beyond the present task."""
+    """Yield the user's wishes, and decisions with a reason, verbatim; `Lesson.lasting` if they hold beyond a task."""
     yield from _conventions(evidence)
     for turn in _turns_not_taken_back(evidence):
         # in the result of a call that asks the user, the host adds words of its own to the user's
@@ -228,8 +225,7 @@ _WHY = re.compile(
 _ONE_FILE_OR_TEST = re.compile(
     r"\A(?:-run|-k|-t|--grep)\Z|::|\.\w{1,5}(?::\d{1,9})?\Z|\A(?!\./\.\.\.\Z)[^/]*+/|[$`\"'*\\]"
 )
-"""Word of a command that names a file, a folder or a test: ``-run``, ``a.test.ts``, ``packages/core``; not
-``./...``."""
+"""Word of a command that names a file, folder or test: ``-run``, ``a.test.ts``, ``packages/core``; not ``./...``."""
 _EVERYBODYS = re.compile(
     r"go (?:build|test|vet) \./\.\.\.|cargo (?:build|check|clippy|test)|make"
     r"|(?:npm|pnpm|yarn|bun)(?: run)? (?:build|check|lint|test|typecheck)"
@@ -262,8 +258,7 @@ _PASSING = re.compile(
     r"|didn't|(?:we|it|this|they|which) now)\b|#\d+|merge conflict",
     re.I,
 )
-"""Words about the present work or its past: ``this PR``, ``for now``, ``was``. A sentence with them is no lasting
-decision."""
+"""Words about present or past work, in a sentence that is no lasting decision: ``this PR``, ``for now``, ``was``."""
 
 
 # Checks of the project.

@@ -128,8 +128,7 @@ class LearnedFiles:
 
 
 def difference(texts: Mapping[str, str], changes: Mapping[str, str]) -> str:
-    """Return the difference between old `texts` of files and their new texts in `changes`, both by the file's name, as
-    a unified diff."""
+    """Return the difference between old `texts` and new texts (`changes`) of files, by name, as a unified diff."""
     pairs = ((name, texts[name].splitlines(), changes[name].splitlines()) for name in changes)
     rows = (row for name, old, new in pairs for row in unified_diff(old, new, name, name, lineterm=""))
     return "".join(f"{row}\n" for row in rows)
@@ -149,8 +148,7 @@ def learned_lines(text: str, *, shared: bool = False) -> list[str]:
 
 
 def approved_lines(text: str, approved: Collection[str], today: date) -> list[str]:
-    """Return the lines of a file's `text` that a person approved (with a digest in `approved`) and that have not
-    expired."""
+    """Return the lines of a file's `text` that a person approved (digest in `approved`), without expired ones."""
     expired = _expired(text.splitlines(), today)
     return [line for line in learned_lines(text) if digest_of(line) in approved and line not in expired]
 
@@ -199,8 +197,7 @@ def _split_at_our_lines(text: str, *, shared: bool) -> tuple[str, str, str]:
 
 
 def _insert_under_heading(rows: list[str], line: ProposedLine) -> None:
-    """Insert `line` into the `rows` of a file, after the other lines under its kind's heading; add a missing
-    heading."""
+    """Insert `line` into the `rows` of a file after other lines under its kind's heading, which is added if missing."""
     heading = HEADINGS[line.kind]
     if heading not in rows:
         rows += [*([""] if rows else []), heading, ""]

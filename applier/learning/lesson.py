@@ -19,8 +19,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 """Kinds of lessons (things that a conversation shows and later ones can use)."""
 
 LEAST_ERROR_WORDS = 3
-"""Smallest number of words, without names and numbers, of an error that can be recognized when it comes back; ``exit
-code 1`` has fewer."""
+"""Smallest number of words, besides names and numbers, of an error that can be recognized again; ``exit 1`` has 1."""
 ERROR_CHARACTERS = 240
 """Largest length in characters of an error line that can be recognized again."""
 
@@ -65,8 +64,7 @@ class Lesson:
     turn: str
     """Id (``t12``) of the turn that contains `words`."""
     subject: str
-    """Key of what the lesson is about. Two lessons with the same key are the same error, or decisions on the same
-    matter."""
+    """Key of what the lesson is about. It is the same for the same error, and for decisions on the same matter."""
     mended: str = ""
     """Id of the turn in which the error was solved; empty if it was not, or if the lesson is no error."""
     lasting: bool = True
@@ -93,8 +91,7 @@ def beginnings(text: str) -> tuple[str, str]:
 
 
 def claim_with_words(kind: Kind, claim: str, words: str) -> str:
-    """Return the text of a lesson: a `claim`, then in quotes the literal `words` that prove it; those of an error as
-    code."""
+    """Return the text of a lesson: a `claim`, then in quotes (or as code) the literal `words` that prove it."""
     return f"{claim}: `{words.replace('`', '')}`" if kind == "error" else f"{claim}: “{words}”"
 
 

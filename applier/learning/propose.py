@@ -40,8 +40,7 @@ MOST_SOURCES = 3
 FEWEST = 2
 """Number of conversations that must show a lesson that is not lasting, such as an error, before it is proposed."""
 ALIKE = 0.8
-"""Share of common words from which two wishes count as wishes on the same matter, so that they may contradict each
-other."""
+"""Share of common words from which two wishes count as wishes on one matter, so that they may contradict each other."""
 REPLACES, CONTRADICTS = "replaces", "CONTRADICTS"
 """Verbs in a note at the end of a line, about another lesson: ``replaces “…”``."""
 REPLACED_CHARACTERS = 120
@@ -102,8 +101,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class ProposedLine:
-    """Line for a project's file, made of lessons (things that later conversations can use), that a person may
-    approve."""
+    """Line for a project's file, made of lessons (things that later conversations can use), for a person to approve."""
 
     kind: Kind
     text: str
@@ -115,14 +113,12 @@ class ProposedLine:
 
     @property
     def key(self) -> str:
-        """Key of what the line is about. It does not depend on the line's words, so that a line that a person deleted
-        is not proposed again in other words."""
+        """Key of what the line is about, in any words, so that a line that a person deleted is not proposed again."""
         return sha256(f"{self.kind} {self.sources[0].lesson.subject}".encode()).hexdigest()[:16]
 
     @property
     def line(self) -> str:
-        """Line as it is written to a file, with its newest sources and their newest day: ``- “never push” (c1:t3,
-        2026-11-03)``."""
+        """Line as it is written to a file, with its newest sources and day: ``- “no eval” (c1:t3, 2026-11-03)``."""
         cited = ", ".join(dict.fromkeys(source for heard in self.sources[:MOST_SOURCES] for source in heard.sources))
         return f"- {self.text} ({_dated(cited, max(heard.day for heard in self.sources))})"
 
@@ -249,7 +245,7 @@ class Group:
 
 
 Candidate = tuple[Group, ProposedLine]
-"""Proposed line that a model reviews, after its group: the lines that an earlier review joined to it. A new line is
+"""Proposed line that a model reviews, after its group: the lines that an earlier review joined to one. A new line is
 alone in its group."""
 
 
@@ -309,8 +305,9 @@ def _text_of(shown: Mapping[str, Candidate], kept: Collection[Group]) -> str:
     “never push”``), below their conversation and day. Those with a group in `kept` are marked ``kept``."""
     rows, heading = [], ""
     for name, (group, line) in shown.items():
-        source = line.sources[0]
-        if heading != (heading := f"{source.conversation} {source.day}".strip()):
+        source, heading_before = line.sources[0], heading
+        heading = f"{source.conversation} {source.day}".strip()
+        if heading != heading_before:
             rows += ["", heading, ""]
         marks = [name, line.kind, source.lesson.turn, *(["kept"] if group in kept else []), line.text]
         rows.append(" · ".join(marks))
@@ -349,8 +346,7 @@ def _keys(candidates: Iterable[Candidate]) -> Iterator[str]:
 
 
 def _is_supported(text: str, lines: Sequence[str]) -> bool:
-    """Return True if `text` contains no other names than `lines`, no hidden characters, and at most `MOST_CHARACTERS`
-    characters."""
+    """Return True if `text` has no other names than `lines`, no hidden characters, and at most `MOST_CHARACTERS`."""
     source = NameIndex(lines)
     has_known_names = not all(invented(form, source) for form in beginnings(text))
     return len(text) <= MOST_CHARACTERS and is_plain(text) and has_known_names

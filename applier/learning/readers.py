@@ -78,8 +78,7 @@ def review_cost(model: LessonsModel, known: Review, unseen: int) -> float:
 
 
 def lessons_of(evidence: Evidence) -> list[Lesson]:
-    """Return the lessons (things that later conversations can use) that rules find and that the conversation proves,
-    each once."""
+    """Return the lessons (things that later conversations can use) that rules find and `evidence` proves, each once."""
     found = [lesson for read in by_rules.READERS for lesson in read(evidence)]
     kept = {(lesson.kind, lesson.text): lesson for lesson in reversed(found) if is_proven(lesson, evidence)}
     return list(reversed(kept.values()))
@@ -100,9 +99,8 @@ def with_written(answer: Sequence[WrittenLesson], evidence: Evidence) -> list[Le
 
 
 def _valid_lesson(written: WrittenLesson, evidence: Evidence) -> Lesson | None:
-    """Return the lesson that a model has `written`; None if the conversation does not prove it. The turn that it cites
-    must contain its words, and the conversation the names in it. An error counts only if calls show that it was
-    solved."""
+    """Return the lesson that a model has `written`; None if the conversation does not prove it. The cited turn must
+    contain its words, and the conversation the names in it. An error counts only if calls show that it was solved."""
     text, words = one_line(written.text), one_line(written.words)
     turn = evidence.turns.get(written.turn)
     if turn is None or written.kind not in WRITTEN_KINDS or not text or len(text) + len(words) > MOST_CHARACTERS:
@@ -145,8 +143,7 @@ def _is_shown_solved(written: WrittenLesson, turn: TurnEvidence, evidence: Evide
 @contextmanager
 def open_model(planner: Any, model: str | None, prompts: Path | None) -> Iterator[LessonsModel | None]:
     """Yield the model that finds lessons, with an open connection; None if only rules shall find them. `planner` and
-    `model` choose it; if they are empty or None, the settings do. `prompts`: folder of its prompts; None for the
-    packaged ones."""
+    `model` choose it; without them, the settings do. `prompts`: folder of its prompts; None for the packaged ones."""
     settings = load_settings()
     planner, model = planner or settings.planner, model or settings.planner_model or None
     if not asks_model(planner, model):

@@ -40,8 +40,7 @@ _MOST_BYTES = {"history": 2**14, "order": 2**7, "fact": 2**20}
 _MOST_VALUES = 500_000
 """Largest number of JSON values in one record, as each takes about a hundred bytes of memory."""
 _MOST_RATIO = 20
-"""Usual upper limit for the size of unpacked content, as a multiple of its compressed size; messages have no such
-limit."""
+"""Usual upper limit for the size of unpacked content, as a multiple of its compressed size; messages have none."""
 _ROOM_BYTES = 32 * 2**20
 """Sum of the bytes by which the records of one file may be larger than `_MOST_RATIO` allows."""
 _SEAL = "seal"
@@ -56,9 +55,8 @@ def back_up(store: Store, path: str | os.PathLike[str], *, overwrite: bool = Fal
 def export_conversation(
     store: Store, history_key: str, path: str | os.PathLike[str], *, overwrite: bool = False
 ) -> None:
-    """Write one conversation to the new file `path`, to import it into another store. The file has the history (list of
-    messages) with this key, histories that it extends or that its session can return to, and their plans, facts, events
-    and states."""
+    """Write one conversation to the new file `path`, to import it into another store: the history (list of messages)
+    with this key, histories that it extends or that its session can return to, their plans, facts, events, states."""
     _write(store, Path(path), lambda backend: _keys_of_conversation(backend, history_key), overwrite)
 
 
@@ -183,8 +181,7 @@ def import_archive(store: Store, archive: Archive, *, is_own_backup: bool = Fals
 
 
 def _check_sizes(archive: Archive) -> None:
-    """Raise a StoreError if a record would unpack to more than a store ever writes, so that a file cannot fill the
-    memory."""
+    """Raise a StoreError if a record would unpack to more than a store ever writes, which could fill the memory."""
     with archive.transaction():
         room = _ROOM_BYTES
         for key in archive.keys(""):

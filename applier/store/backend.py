@@ -24,8 +24,7 @@ from planner.errors import StoreDamaged, StoreError, StoreReplaced
 class Backend(ABC):
     """Database for records: a text of ASCII characters as the key, bytes as the body. To use your own database,
     implement the abstract methods, and pass the object to `Store`. Several threads and processes may use it at once.
-    All methods except `transaction`, `hold`, `flush` and `close` are called inside a transaction, by the thread that
-    began it."""
+    All methods but `transaction`, `hold`, `flush` and `close` are called inside a transaction, by its thread."""
 
     place: str = "the store"
     """File or address of the database, for error texts, without a password."""
@@ -93,8 +92,7 @@ VERSION_TABLE = "compactor_schema"
 MAX_PARAMETERS = 500
 """Largest number of values in one statement; SQLite before 3.32 takes 999."""
 FORK_SECONDS = 2.0
-"""Longest time in seconds that a fork of the process waits for another thread's transaction, which usually takes
-milliseconds."""
+"""Longest time in seconds that a fork of the process waits for another thread's transaction; most take milliseconds."""
 
 
 class SqlBackend(Backend):
@@ -294,8 +292,7 @@ _CURES = {
 _NO_ROOM = "SQLITE_FULL", "SQLITE_IOERR"
 """Beginnings of the names of SQLite's errors for a full disk."""
 _BESIDE = "-wal", "-shm", "-journal"
-"""Suffixes of the files that SQLite creates next to a database. If another user has put a link there, SQLite would
-write to the link's target."""
+"""Suffixes of files that SQLite creates next to a database; it would write through a stranger's link at their place."""
 
 
 class SqliteBackend(SqlBackend):
@@ -308,8 +305,7 @@ class SqliteBackend(SqlBackend):
     tables_sql = "SELECT name FROM sqlite_master WHERE type = 'table'"
     size_sql = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
     errors = (sqlite3.Error, UnicodeDecodeError, MemoryError)
-    """Exceptions that the driver raises. A damaged file may cause `UnicodeDecodeError` or, by a wrong length,
-    `MemoryError`."""
+    """Errors of the driver. A damaged file may cause `UnicodeDecodeError`, or by a wrong length `MemoryError`."""
 
     def __init__(self, path: Path, busy_timeout_seconds: float) -> None:
         """Create the file at `path` if there is none. `busy_timeout_seconds`: longest wait for other processes."""
@@ -398,8 +394,8 @@ class SqliteBackend(SqlBackend):
         return [str(problem) for (problem,) in self.rows("PRAGMA integrity_check") if problem != "ok"]
 
     def flush(self) -> list[str]:
-        """Rewrite the file and empty its log, because deleted content may remain in both. Return a text for each place
-        that may still have some."""
+        """Rewrite the file and empty its log, as both may keep deleted content. Return a text for each place with
+        some."""
         remains = []
         with self._connected():
             try:
@@ -439,8 +435,7 @@ def _created_and_checked(path: Path) -> tuple[int, int]:
 
 def _make_private_file(path: Path) -> None:
     """Create an empty file and its folders, which only their owner may read. An existing file keeps its mode and is not
-    opened: closing it would release every lock that the process holds on it (POSIX; "How To Corrupt An SQLite Database
-    File", 2.2)."""
+    opened: closing it would release all locks that the process holds on it ("How To Corrupt An SQLite …", 2.2)."""
     for folder in [folder for folder in reversed(path.parents) if not folder.is_dir()]:
         folder.mkdir(FOLDER_MODE, exist_ok=True)
     try:

@@ -19,15 +19,13 @@ from planner.reading.lines import Line, Part, join_lines, turn_lines, without_nu
 from planner.reading.messages import Block, History, Message, Turn, pictures_in, read_history
 
 CONTEXT_LINES, MANY_CONTEXT_LINES = 2, 1
-"""Number of lines shown before and after a matching line in a search of one turn: with at most `FEW_LINES` matching
-lines, and with more."""
+"""Number of lines shown before and after a match in a search of one turn: with up to `FEW_LINES` matches, with more."""
 FEW_LINES = 3
 """Largest number of matches that count as few, so that more lines around each are shown."""
 BEST_LINES = 8
 """Largest number of lines shown for a search by words; other matching lines are only listed by number."""
 LOGIC_LINES = 6
-"""Number of lines shown after a matching line that defines something (``def drain():``) or is inside a tool call, if
-there are few matches."""
+"""Number of lines shown after a match that defines something (``def a():``) or is inside a call, if matches are few."""
 NEAR_LINES = 1
 """Number of lines shown around each match in a search of all turns."""
 NEAR_CHARACTERS = 100
@@ -96,8 +94,7 @@ class Searched(NamedTuple):
     lines: Sequence[Line]
     """All lines of the turn; the number of a line is its index plus one."""
     calls: Mapping[int, int]
-    """For each block of a tool call or a result, by the index of the block in the turn: the index of the call's
-    block."""
+    """For each block of a tool call or a result, by the block's index in the turn: the index of the call's block."""
 
     @property
     def is_parallel(self) -> bool:
@@ -169,8 +166,7 @@ def _span(lines: Sequence[Line]) -> tuple[int, int]:
 
 
 def _fitting_count(texts: Sequence[str], max_characters: int | None) -> int:
-    """Return how many of the first `texts`, one a line, fit in a page of `max_characters` (None: no limit); at least
-    one, if there is any."""
+    """Return how many of the first `texts`, one a line, fit in `max_characters` (None: all); at least one if any."""
     if max_characters is None:
         return len(texts)
     ends = list(accumulate(len(text) + 1 for text in texts))  # with the line breaks
@@ -341,8 +337,7 @@ def find_matches(
 
 
 def _match(turn_id: str, turn: Searched, hits: Hits) -> Match:
-    """Return the turn as a search result, with an excerpt of its `SHOWN_LINES` best lines, or fewer if that is longer
-    than `EXCERPT_CHARACTERS`; at least one."""
+    """Return the turn as a search result, with an excerpt of `SHOWN_LINES` best lines, or of fewer if they are long."""
     excerpts = (_excerpt(turn, hits, count) for count in range(SHOWN_LINES, 1, -1))
     fitting_text = next((text for text in excerpts if len(text) <= EXCERPT_CHARACTERS), None)
     best = _shown(turn.lines[hits.best[0] - 1], True, None).text
@@ -350,8 +345,7 @@ def _match(turn_id: str, turn: Searched, hits: Hits) -> Match:
 
 
 def _excerpt(turn: Searched, hits: Hits, count: int) -> str:
-    """Return the `count` best matching lines (of `hits`) with the lines around them, best first, and the numbers of
-    other matches."""
+    """Return the `count` best matching lines with lines around them, best first, and the numbers of other matches."""
     best = hits.best[:count]
     runs = _runs(turn, best, _with_neighbours(turn, best, NEAR_LINES, 2 * NEAR_LINES), NEAR_CHARACTERS)
     ranks = {number: at for at, number in enumerate(best)}

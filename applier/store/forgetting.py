@@ -82,8 +82,7 @@ class Relations:
         return {key for digest in digests for key in self._states.get(digest[:KEY_DIGITS], ())}
 
     def events(self, digests: Collection[str], states: Iterable[str]) -> set[str]:
-        """Return the keys of the events that mention a history with one of `digests`, or that belong to a session with
-        its state among the record keys `states`."""
+        """Return the keys of the events that mention one of `digests`, or belong to a session with one of `states`."""
         sessions = (self.backend.keys(f"event/{json.dumps(session)}/") for session in sessions_of(states))
         keys = {key for of_session in sessions for key in of_session}
         wanted = {digest[:KEY_DIGITS] for digest in digests}
@@ -99,8 +98,7 @@ SESSION_STATE = "session:"
 
 
 def names_in(content: bytes) -> set[str]:
-    """Return the first `KEY_DIGITS` hex digits of the keys and digests of histories that are whole strings in the JSON
-    text `content`."""
+    """Return the first `KEY_DIGITS` hex digits of the keys and digests of histories that are strings in a JSON text."""
     return {name.decode() for name in _NAME.findall(content)}
 
 
@@ -166,8 +164,7 @@ def state_name(key: str) -> str:
 
 
 def orphaned_plans(backend: Backend) -> list[str]:
-    """Return the digests of the plans for histories that are not stored, oldest first. They may quote deleted
-    content."""
+    """Return the digests of plans for histories that are not stored, oldest first; they may quote deleted content."""
     plans = records.plan_keys(backend)
     known = {history.prefix for history in records.read_histories(backend)}
     if any(plan.prefix not in known for plan in plans):

@@ -128,8 +128,7 @@ def facts_about(
 
 
 def is_within(folder: str, project: str) -> bool:
-    """Return True if `folder` is `project` or inside it, but not within another repository inside `project`. Symbolic
-    links are followed."""
+    """Return True if `folder` is `project` or inside it, but not in another repository there. Links are followed."""
     if not folder or not project:
         return False
     inner, outer = (Path(os.path.realpath(place)) for place in (folder, project))

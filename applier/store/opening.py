@@ -102,8 +102,7 @@ STORE_VARIABLE = "COMPACTOR_STORE"
 REDACT_VARIABLE = "COMPACTOR_REDACT_ORIGINALS"
 """Environment variable that decides whether secrets are removed from stored messages, unless the caller does."""
 BUSY_TIMEOUT_SECONDS = 2.0
-"""Longest wait for another process that writes. It is short, as a commit takes only milliseconds, and an agent's
-request waits for it."""
+"""Longest wait for another process that writes; a commit takes milliseconds, and an agent's request waits for it."""
 FORMAT = 5
 """Version of the store's format: since 4 a store is one table of records, since 5 its keys have 128 bits."""
 
@@ -112,17 +111,14 @@ _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 _CODED = r"%(?!00)[0-9A-Fa-f]{2}"
 """Regular expression for an escaped character in an address: ``%2F``; not ``%00``."""
 _HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[^@/?#:,\[\]\s\0]*)(?::[0-9]*)?"
-"""Regular expression for the host in an address, with or without a port: ``db.example.org:5432``, ``[::1]``, or an
-empty text."""
+"""Regular expression for a host in an address, with a port or without: ``db.example.org:5432``, ``[::1]``, or empty."""
 _SERVER = re.compile(
     rf"postgres(?:ql)?://(?:(?:[^@/?#%\s\0]|{_CODED})*@)?"
     rf"({_HOST}(?:,{_HOST})*(?:/[^@?#\s\0]*)?)(?:\?(?:[^@%\s\0]|{_CODED})*)?"
 )
-"""Address of a PostgreSQL server: ``postgresql://bob:s3%2Fcret@host/db``. The password must not contain a bare ``/``,
-as errors would then show a part of it."""
+"""Address of a PostgreSQL server: ``postgresql://bob:s3%2Fcret@host/db``. A bare ``/`` in the password is an error."""
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/.*", re.DOTALL)
-"""Text that begins like an address: ``sqlite:///a.db``, ``mysql://host/db``; not ``/tmp/a.db``, ``a.db``,
-``C:/a.db``."""
+"""Text that begins like an address: ``sqlite:///a.db``, ``mysql://host/db``; not ``/tmp/a.db``, ``C:/a.db``."""
 
 
 def default_path() -> Path:
@@ -191,8 +187,7 @@ def temporary_store() -> Iterator[Store]:
 
 
 def store_file(url_or_path: str | os.PathLike[str] | None = None) -> Path | None:
-    """Return the file that `open_store` would open; None if the name is the address of a server. Raise a `StoreError`
-    for an invalid name."""
+    """Return the file that `open_store` would open; None for a server. Raise a `StoreError` for an invalid name."""
     name = _name_or_default(url_or_path)
     if _SERVER.fullmatch(name):
         return None
@@ -233,8 +228,7 @@ def _name_or_default(url_or_path: str | os.PathLike[str] | None) -> str:
 
 
 def check_format(backend: SqlBackend) -> int:
-    """Return the format of the database: `FORMAT`, `OLD_FORMAT`, or 0 if it has no tables yet. Raise a StoreError for
-    any other database."""
+    """Return the database's format: `FORMAT`, `OLD_FORMAT`, or 0 without tables. Raise a StoreError for any other."""
     with backend.transaction():
         version = _version(backend)
     if version in (0, OLD_FORMAT, FORMAT):
@@ -294,11 +288,9 @@ class SessionStore:
         self._is_callers = self._store is not None
         self._saved = SavedChain()
         self.folder, self.clock = "", time.time
-        """Working folder of the conversation, and function that returns the time; both are noted with each saved
-        history."""
+        """Working folder of the conversation, and function that returns the time; noted with each saved history."""
         self.opening = 0
-        """Number of times that the store was opened again because its file was gone. Content that was stored before is
-        no longer in it."""
+        """Number of times that the store was opened again because its file was gone, with all that was in it."""
         self.failed_at: float | None = None
         """Time at which the store last failed to save something; None if it works."""
 

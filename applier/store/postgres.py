@@ -28,8 +28,7 @@ _POLL_SECONDS = 0.02
 _KEEPALIVE_SETTINGS = {"tcp_keepalives_idle": 10, "tcp_keepalives_interval": 5, "tcp_keepalives_count": 3}
 """Settings by which the server notices after 25 seconds that a process lost its network, and releases its locks."""
 _REST_SECONDS = 3.0
-"""Time in seconds after a server did not answer, during which it is not asked again, so that callers do not wait each
-time."""
+"""Time in seconds for which a server that did not answer is not asked again, so that callers do not wait each time."""
 
 
 class PostgresBackend(SqlBackend):
@@ -102,8 +101,7 @@ class PostgresBackend(SqlBackend):
                 watch.cancel()
 
     def _break_off(self, connection: psycopg.Connection[Any]) -> None:
-        """Shut down the connection's socket, so that a statement that waits for the server fails at once. Called by the
-        timer's thread."""
+        """Shut the connection's socket, so that a statement that waits for the server fails; the timer calls this."""
         self._rests_until = time.monotonic() + _REST_SECONDS
         with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as wire:
             wire.shutdown(socket.SHUT_RDWR)

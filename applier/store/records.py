@@ -69,8 +69,7 @@ _AT_ONCE = 500
 
 
 def encode(value: object, place: str) -> bytes:
-    """Return `value` as JSON in bytes, with the text that ``json.dumps`` writes. Raise a StoreError if it is no JSON
-    data; `place` names the value in the error."""
+    """Return `value` as JSON in bytes, like ``json.dumps``. Raise a StoreError, with `place`, if it is no JSON data."""
     try:
         return b"".join(map(str.encode, json_pieces(value)))
     except (TypeError, ValueError, RecursionError) as error:
@@ -97,15 +96,13 @@ def digest_of(content: bytes) -> str:
 
 
 def pack(content: bytes) -> bytes:
-    """Return `content` as the body of a record: its digest (32 bytes), then the content, compressed if that saves
-    space."""
+    """Return `content` as the body of a record: its digest (32 bytes), then the content, compressed if shorter."""
     packed = zstandard.compress(content, _LEVEL) if len(content) >= _SHORT else content
     return hashlib.sha256(content).digest() + (packed if len(packed) < len(content) * _WORTH else content)
 
 
 def unpack(body: bytes, place: str) -> bytes:
-    """Return the content that a record's `body` stores. Raise a StoreDamaged if it does not match its digest; `place`
-    names the record in the error."""
+    """Return the content in a record's `body`. Raise a StoreDamaged, which names `place`, if its digest is another."""
     digest, packed = body[:32], body[32:]
     try:
         content = _UNPACKING.get(packed[:1], bytes)(packed)  # `bytes` returns uncompressed content as it is
@@ -117,8 +114,7 @@ def unpack(body: bytes, place: str) -> bytes:
 
 
 def unpacked_bytes(body: bytes, most: int) -> int:
-    """Return the size of the content stored in a record's `body`, or `most` + 1 if it is larger than `most`. At most
-    `most` + 1 bytes are unpacked."""
+    """Return the size of the content in a record's `body`; `most` + 1 if it is larger, without unpacking all of it."""
     packed = body[32:]  # after the digest
     if packed[:1] == b"x":  # zlib
         return len(zlib.decompressobj().decompress(packed, most + 1))
@@ -147,8 +143,7 @@ def in_parts(keys: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _checked_content(key: str, body: bytes) -> bytes:
-    """Return the content of a record; raise a StoreDamaged if it does not match its digest or the digest in its
-    `key`."""
+    """Return the content of a record; raise a StoreDamaged if it does not match its digest or the one in its `key`."""
     kind, _, name = key.partition("/")
     content = unpack(body, f"{kind} {name[:16]}")
     if kind in ("message", "plan") and not name.startswith(body[:32].hex()):
@@ -284,8 +279,7 @@ class StoredHistory:
     """Record of one saved history. A longer one saved later has a record of its own, though they share messages."""
 
     name: str
-    """Digest in the history's key. This is its `prefix`, or its `tip` if the same messages in another form (with other
-    cache marks) were saved before."""
+    """Digest in the key: its `prefix`, or its `tip` if another form (with other cache marks) already has that key."""
     order: str
     """Order number of the first save, by which histories are sorted by age."""
     prefix: str
@@ -402,8 +396,7 @@ def saved_history(backend: Backend, prefix: str, tip: str) -> StoredHistory | No
 
 
 def keep_history(backend: Backend, history: StoredHistory) -> StoredHistory:
-    """Store `history` with a name and an order number, and return it as stored. If it is stored already, only note its
-    last use, at most once an hour."""
+    """Store `history` with a name and a number, and return it so; if it is stored already, only note its last use."""
     saved = saved_history(backend, history.prefix, history.tip)
     if saved and history.used - saved.used < NOTED_SECONDS:
         return saved
@@ -418,8 +411,7 @@ def keep_history(backend: Backend, history: StoredHistory) -> StoredHistory:
 
 
 def read_messages(backend: Backend, nodes: Sequence[Node], place: str) -> list[Any]:
-    """Return the exact messages of these `nodes`. Raise a StoreDamaged if one is missing; `place` names the history in
-    the error."""
+    """Return the exact messages of `nodes`. Raise a StoreDamaged if one is missing; `place` names the history in it."""
     contents = read(backend, [f"message/{digest}" for digest in dict.fromkeys(node.message for node in nodes)])
     for node in nodes:
         if f"message/{node.message}" not in contents:
@@ -545,8 +537,7 @@ INDEXED, RECENT = "index/", "recent/"
 """Beginnings of the record keys of the stored search table for facts, and of the marks of new facts: ``recent/…`` for a
 fact ``fact/…`` that the stored table does not contain."""
 MOST_RECENT = 5_000
-"""Largest number of new facts that each search reads one by one; with more, the table is stored again with them (90 MB
-for a million facts)."""
+"""Largest number of new facts that each search reads one by one; with more, the table is stored again."""
 
 
 def marks_of_new_facts(keys: Iterable[str]) -> dict[str, bytes]:
@@ -556,8 +547,7 @@ def marks_of_new_facts(keys: Iterable[str]) -> dict[str, bytes]:
 
 
 def audit(backend: Backend) -> list[Finding]:
-    """Recompute every digest in `backend`; return a finding for each record that is damaged or missing; change
-    nothing."""
+    """Recompute every digest in `backend`, and return a finding for each record that is damaged or missing."""
     problems: list[str] = []
     try:
         with backend.transaction():

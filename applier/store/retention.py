@@ -151,8 +151,7 @@ def _histories_to_keep(
 
 
 def _size_in_bytes(relations: Relations, messages: _Messages, family: HistoryFamily) -> int:
-    """Return the size of the records of a `family` of histories (with all that they refer to): messages, and nodes,
-    which link them."""
+    """Return the size of the records of a `family` of histories: messages, and nodes, which link them to histories."""
     nodes = [relations.nodes[digest] for digest in family.nodes]
     return sum(len(node.key) for node in nodes) + sum(
         messages.bytes.get(digest, 0) for digest in {node.message for node in nodes}

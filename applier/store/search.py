@@ -48,8 +48,7 @@ _UNSPACED = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p
 """Run of words in a script without spaces: ``大阪城は``; not ``Osaka``. Its pairs of characters (``大阪``, ``阪城``,
 ``城は``) count as its words, as in Lucene's `CJKBigramFilter`; in a text to be searched, also its last character."""
 _WORD = regex.compile(rf"(?V1){_UNSPACED.pattern}|[\w--[_{_UNSPACED.pattern[1:-2]}]]+")
-"""Word, or run of words in a script without spaces: ``drain``, ``大阪城は``; ``drain_queue`` and ``a.py`` are two words
-each."""
+"""Word, or run of words in a script without spaces: ``drain``, ``大阪城は``; ``drain_queue`` is two."""
 _ASKED = regex.compile(r'"([^"]*\w[^"]*)"|(\S+)')
 """Term of a search: a phrase in quotes, or text between spaces, as in ``"red hen" fox``."""
 
@@ -58,8 +57,7 @@ class Hits(NamedTuple):
     """Lines of one turn that match a search."""
 
     lines: tuple[int, ...]
-    """Numbers of the matching lines, ascending. In a search by words, only lines with over half of the best line's
-    score are listed."""
+    """Numbers of the matching lines, ascending; in a search by words, only lines with over half of the best score."""
     best: tuple[int, ...]
     """Numbers of the matching lines, best first; of several lines with the same text only the first."""
     by_words: bool
@@ -116,8 +114,7 @@ def _by_pattern(turns: Mapping[str, Sequence[Line]], pattern: regex.Pattern[str]
 
 
 def _hits(best: Sequence[Line], *, by_words: bool) -> Hits:
-    """Return `Hits` for the matching lines `best` of a turn, which are sorted, best first. `by_words`: True if they
-    only contain some of the searched words."""
+    """Return `Hits` for the matching lines `best` (best first) of a turn. `by_words`: True for a search by words."""
     first_numbers: dict[str, int] = {}  # of several lines with the same text, only the first is among the best
     for line in best:
         first_numbers.setdefault(line.text.strip(), line.number)
@@ -172,8 +169,7 @@ def _by_words(turns: Mapping[str, Sequence[Line]], search: str, limit: int | Non
 
 
 def ranked(texts: Iterable[str], search: str) -> list[tuple[int, float]]:
-    """Return the index and the score (BM25) of each text with a word of `search`, best first; among equals the last
-    text first."""
+    """Return index and score (BM25) of each text with a word of `search`, best first; of equals the last text first."""
     terms = asked_terms(search)
     if not terms:
         return []
@@ -336,8 +332,7 @@ class FactIndex:
         return rare_query if 0 < len(rare) < len(all_terms) and count(rare_query) >= self.first else ""
 
     def refresh(self) -> None:
-        """Bring the table up to date with the store's facts; store it if many facts are new, so that later searches
-        need not add them again."""
+        """Bring the table up to date with the store's facts; if many are new, store it, to read them only once."""
         with self._lock:
             with self._backend.transaction():
                 parts = self._backend.keys(INDEXED)

@@ -51,8 +51,7 @@ class StoreSize:
 
 
 class Origin(NamedTuple):
-    """Working folder of a conversation (empty if unknown), and the time when it was last saved, in seconds since the
-    epoch (0 if unknown)."""
+    """Working folder of a conversation (or empty), and the time of its last save in seconds since the epoch (or 0)."""
 
     folder: str
     time: float
@@ -85,9 +84,8 @@ class Store:
         return self.save_longer(history, SavedChain()).key
 
     def save_longer(self, history: History, known: SavedChain) -> SavedChain:
-        """Store `history` as `save_history` does. Return a value that makes the next call cheap, if it is passed to it.
-        `known`: value from an earlier call, or an empty one. If `history` begins with its messages, these are not read
-        again."""
+        """Store `history` as `save_history` does. Return a value that makes the next call cheap, if it is passed to it
+        as `known`. If `history` begins with the messages of `known`, these are not read again."""
         known = known if known.messages and known.begins(history) else SavedChain()
         known_count = len(known.messages)
         new_messages = enumerate(history.messages[known_count:], known_count)
@@ -210,9 +208,8 @@ class Store:
         return tuple(_plan_id(plan.digest) for plan in plans if plan.prefix in prefixes)
 
     def save_facts(self, facts: Sequence[ExtractedFact], history_key: str, secrets: Secrets = NO_SECRETS) -> None:
-        """Store the `facts` that were extracted from the saved history with this key. Leave out those that are stored
-        for it, or for a beginning of it, already. Texts that look like secrets, and the known `secrets`, are removed
-        first."""
+        """Store the `facts` that were extracted from the saved history with this key, without those that are stored for
+        it or a beginning of it already. Texts that look like secrets, and the known `secrets`, are removed first."""
         plain = redact([fact.model_dump(mode="json") for fact in facts], secrets)
         contents = {_without_time(fact): encode(fact, "fact") for fact in plain}
         with self.backend.transaction(write=True):
@@ -457,8 +454,7 @@ def _check_unchanged(history: History, index: int) -> None:
 
 
 def _without_time(fact: Mapping[str, Any]) -> str:
-    """Return `fact` as a text without the time of its extraction. If the same fact is extracted again, this text is the
-    same."""
+    """Return `fact` as a text without the time of its extraction, which is the same if the fact is extracted again."""
     return to_json({**fact, "timestamp": 0})
 
 

@@ -24,8 +24,7 @@ Block = dict[str, Any]
 THINKING_TYPES = ("thinking", "redacted_thinking")
 """Types of blocks that contain the model's thinking."""
 ADAPTIVE_THINKING = (4, 6)
-"""First version of Claude that has ``adaptive`` thinking and accepts no prefill (a begun answer as the last
-message)."""
+"""First version of Claude that has ``adaptive`` thinking and accepts no prefill (a begun answer as last message)."""
 NO_SAMPLING = (4, 7)
 """First version of Claude that refuses ``temperature`` and forced tools."""
 SYSTEM_MESSAGES, LATE_SYSTEM_MESSAGES = (4, 8), (5, 5)
@@ -34,8 +33,7 @@ BOUND_THINKING = (5, 1)
 """First version of Claude that accepts a thinking block only if everything before it is as when it was written."""
 
 _VERSION = re.compile(r"^claude-[a-z]+-(\d{1,2})(?:-(\d{1,2}))?(?:-\d{8})?$")
-"""Model's name with its version: ``claude-opus-4-6``, ``claude-sonnet-5-5-20260801``; not
-``claude-3-5-haiku-20241022``."""
+"""Model's name with its version: ``claude-opus-4-6``, ``claude-sonnet-5-5-20260801``; not ``claude-3-5-haiku-…``."""
 _LEADING_VERSION = re.compile(r"^claude-(\d)(?:-(\d))?-")
 """Model's name that begins with its version: ``claude-3-5-haiku-20241022``."""
 _MARK = "cache_control"
@@ -132,8 +130,7 @@ class Request:
         return list(self.body.get("tools") or [])
 
     def blocks(self, *roles: str) -> Iterator[PlacedBlock]:
-        """Yield each block of the messages with one of `roles` (of all messages without any), after the index of its
-        message and its own index there."""
+        """Yield message index, block index and block, for all blocks of messages with one of `roles` (none: all)."""
         for at, message in enumerate(self.messages):
             if not roles or message["role"] in roles:
                 for index, block in enumerate(blocks_of(message["content"])):
@@ -170,8 +167,7 @@ class Request:
         return dict(zip(places, self.digests[-len(places) - 1 :], strict=False))
 
     def shape_problem(self) -> str:
-        """Return the error text if messages, system, tools or settings are not lists or objects as the API expects;
-        empty if all are right."""
+        """Return an error text if messages, system, tools or settings do not have the API's form; empty if all do."""
         messages = self.body.get("messages")
         if not isinstance(messages, list):
             return "messages: Field required" if messages is None else "messages: Input should be a valid list"
@@ -279,8 +275,7 @@ class Answer:
     hold: Callable[[], object] | None = None
     """Function that is called in the middle of a stream, to let a test act then; the rest follows when it returns."""
     usage: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of ``usage`` to send in place of the counted ones. If there are any, input counts that are not among them
-    are sent as 0."""
+    """Fields of ``usage`` to send in place of the counted ones; with any, other input counts are sent as 0."""
     headers: tuple[tuple[str, str], ...] = ()
     """Further headers of the answer: names and values."""
 

@@ -89,8 +89,7 @@ def _sealed_blocks_are_unmodified(before: Request, after: Request) -> Iterator[R
 
 
 def _seal(block: Block) -> str:
-    """Return the part of a block that only the API can make: its signature, redacted data or encrypted content; empty
-    if it has none."""
+    """Return the part of a block that only the API can make: signature, redacted data, encrypted content; or empty."""
     return str(block.get("signature") or block.get("data") or block.get("encrypted_content") or "")
 
 
@@ -105,9 +104,8 @@ def sealed(request: Request, content: list[Block]) -> list[Block]:
 
 
 def _sealed(block: Block, binding: str) -> Block:
-    """Return a thinking block with its signature, and any other block as it is. The signature is a digest of the
-    block's text, then `binding`, a digest of everything before the block. Redacted thinking has it at the end of its
-    data."""
+    """Return a thinking block with its signature, and any other block as it is. The signature is a digest of the text,
+    then `binding`, a digest of everything before the block; redacted thinking has it at the end of its data."""
     if block["type"] == "thinking":
         seal = _digest(block["thinking"]) + binding
         return {"type": "thinking", "thinking": block["thinking"], "signature": seal}
@@ -131,8 +129,7 @@ def _seal_of(block: Block) -> tuple[str, str]:
 
 
 def thinking_and_rest(content: Sequence[Block]) -> tuple[list[str], str]:
-    """Return the thinking blocks of an answer, and all its other blocks as one text, both without what the model does
-    not see (cache marks)."""
+    """Return the thinking blocks of an answer, and its other blocks as one text, without cache marks."""
     thinking = [canonical(block) for block in content if block["type"] in THINKING_TYPES]
     return thinking, "".join(canonical(block) for block in content if block["type"] not in THINKING_TYPES)
 
@@ -179,9 +176,8 @@ def signatures_match_their_text(request: Request) -> Iterator[str]:
 
 
 def manual_thinking_leads_the_last_calls(request: Request) -> Iterator[str]:
-    """Check that, with manual thinking, thinking leads the calls in the last answer of the assistant. It may also be at
-    the beginning of the first answer in the same run of calls and results, as the model thinks between calls only if
-    asked to."""
+    """Check that, with manual thinking, thinking leads the calls in the assistant's last answer. It may also begin the
+    first answer of the same run of calls and results, as the model thinks between calls only if asked to."""
     last, content = _last_answer(request)
     has_calls = any(block["type"] == "tool_use" for block in content)
     if request.thinking != "manual" or request.version >= ADAPTIVE_THINKING or not has_calls:

@@ -146,8 +146,7 @@ def no_prefill(request: Request) -> Iterator[str]:
 
 
 def prefill_has_no_trailing_space(request: Request) -> Iterator[str]:
-    """Check that a begun answer at the end of the list (prefill), which models before Claude 4.6 accept, does not end
-    with white space."""
+    """Check that a begun answer at the end (prefill), which models before 4.6 accept, does not end with white space."""
     content = _prefill(request)
     text = str(content[-1].get("text", "")) if content else ""
     if request.version < ADAPTIVE_THINKING and text != text.rstrip():
@@ -208,8 +207,7 @@ def system_messages_are_allowed(request: Request) -> Iterator[str]:
 
 
 def media_are_few_and_small(request: Request) -> Iterator[str]:
-    """Check that there are at most 100 images and pages of documents; and if there are more than 20 images, that none
-    is larger than 2000 pixels."""
+    """Check that there are at most 100 images and pages; of more than 20 images, none above 2000 pixels a side."""
     blocks = list(_all_blocks(request))
     images = [(place, block) for place, block in blocks if block.get("type") == "image"]
     pages = sum(pdf_pages(block) for _, block in blocks if block.get("type") == "document")
@@ -248,8 +246,7 @@ def compaction_blocks_lead(request: Request) -> Iterator[str]:
 
 
 def compaction_is_possible(request: Request) -> Iterator[str]:
-    """Check that no compaction by the API is requested if the list ends with an unanswered call, or together with
-    settings that exclude it."""
+    """Check that no compaction by the API is requested after an unanswered call, or with settings that exclude it."""
     edits = (request.body.get("context_management") or {}).get("edits") or []
     has_open_call = any(block["type"] == "tool_use" for block in _prefill(request) or ())
     on_demand = bool(request.body.get("compaction"))

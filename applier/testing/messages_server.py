@@ -174,8 +174,7 @@ class MessagesServer:
         return Answer(list(reply))
 
     def _content(self, request: Request, answer: Answer) -> tuple[list[Block], str]:
-        """Return the blocks of the script's `answer` with ids of calls, thinking and signatures added; and the reason
-        why the answer ends."""
+        """Return the blocks of the script's `answer` with ids, thinking and signatures, and why the answer ends."""
         content = self._with_ids(answer.content)
         has_thinking = bool(thinking_and_rest(content)[0])
         if _is_time_to_think(request) and not has_thinking:

@@ -17,8 +17,7 @@ from typing import Any
 from applier.testing.api_forms import Block, PromptPart, Request, blocks_of, canonical, image_pixels
 
 CACHE_READ_PRICES = (0.1, 0.05, 0.025)
-"""Prices of a token read from the cache, as multiples of the price of an uncached token: for most models, for Opus 5.5,
-for Fable 5.1."""
+"""Prices of a token read from the cache, relative to an uncached one: of most models, Opus 5.5, Fable 5.1."""
 _WRITE_PRICES = {"5m": 1.25, "1h": 2.0}
 """Prices of a token written to the cache, as multiples of the price of an uncached token, by lifetime."""
 _SECONDS = {"5m": 300.0, "1h": 3600.0}
@@ -90,6 +89,7 @@ class PromptCache:
         prompt up to each of its cache marks."""
         keys, tokens = list(_keys(request)), list(accumulate(map(_tokens, request.parts())))  # up to each part
         marks = _marks(request)
+        # the longest beginning that is cached, has not expired, and ends at a mark or shortly before it
         readable_ends = {at for mark in marks for at in range(max(0, mark - _LOOK_BACK_BLOCKS + 1), mark + 1)}
         read_at = max((at for at in readable_ends if self._until.get(keys[at], -math.inf) >= now), default=None)
         read_tokens = paid_tokens = 0 if read_at is None else tokens[read_at]  # paid: read or written

@@ -33,8 +33,7 @@ HOST = "127.0.0.1"
 KEY_HEADER = "x-compactor-key"
 """Header in which the page in the browser sends its key."""
 PROTECTED = "/api/"
-"""Beginning of the paths for which a request needs the key. The files at other paths contain nothing of a
-transcript."""
+"""Beginning of the paths for which a request needs the key. Files at other paths contain nothing of a transcript."""
 OPENING = "/api/open"
 """Path at which the page in the browser exchanges the token in its link for the key, once."""
 MAX_BODY_BYTES = 8 * 2**20
@@ -85,8 +84,7 @@ class PageServer(AppServer):
         return f"http://{HOST}:{self.port}/#{self._token}"
 
     async def _open(self, request: Request) -> Response:
-        """Answer with the key, which all other requests need, if the request contains the token of the link and is the
-        first that does."""
+        """Answer with the key that all other requests need, if the request is the first with the link's token."""
         try:
             token = str(json.loads(await request.body())["token"])
         except (ValueError, RecursionError, TypeError, LookupError):
@@ -102,8 +100,7 @@ class PageServer(AppServer):
         return _answer({})
 
     async def _guard(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
-        """Pass on a request that `_reason_to_refuse` accepts, and refuse any other; add security headers to the
-        answer."""
+        """Pass on a request that `_reason_to_refuse` accepts; refuse any other. Add security headers to the answer."""
         reason = self._reason_to_refuse(request)
         answer = _refusal(*reason) if reason else await call_next(request)
         answer.headers.update(_HEADERS)
@@ -203,8 +200,7 @@ def _refusal(status: int, problem: str) -> Response:
 
 
 def _answer(value: Mapping[str, Any]) -> Response:
-    """Return `value` as an answer in JSON, with NaN and infinity as strings, as a browser's JSON has no such
-    numbers."""
+    """Return `value` as an answer in JSON, with NaN and infinity as strings, as a browser's JSON does not have them."""
     text = json.dumps(value)
     text = json.dumps(json.loads(text, parse_constant=str)) if "NaN" in text or "Infinity" in text else text
     return Response(text, media_type="application/json")

@@ -44,8 +44,7 @@ class Revision(BaseModel, extra="forbid", frozen=True):
     brief: str | None = Field(default=None, max_length=200_000)
     """Changed brief (the page of memory in the compacted list); None keeps that of the plan."""
     open: str = ""
-    """Id of the turn that the page displays, so that the answer contains the text that replaces this turn; empty if it
-    displays none."""
+    """Id of the turn that the page displays, to get the text that replaces this turn; empty if it displays none."""
 
 
 class Search(BaseModel, extra="forbid", frozen=True):
@@ -149,8 +148,7 @@ class ReviewPage:
         return {"turns": [key for key, turn in turns if any(text in line.text.casefold() for line in turn.lines)]}
 
     def view(self, revision: Revision) -> dict[str, Any]:
-        """Return the compacted list, each message with its size, and with its index in the original list; None for a
-        message that is new or changed."""
+        """Return the compacted list, with sizes and indices in the original list (None: new or changed message)."""
         preview, tokens = self._reviewed(revision).preview, self._analysis.counter.message
         index = {id(message): at for at, message in enumerate(self._messages)}
         compacted = preview.messages if preview else ()
@@ -230,8 +228,7 @@ class ReviewPage:
 
 
 def _replacement_of(review: PlanReview, turn_id: str, turn: TurnEvidence) -> dict[str, Any]:
-    """Return the text that replaces the turn `turn_id` in the compacted list, and the ranges of its lines that are
-    kept."""
+    """Return the text that replaces the turn `turn_id` in the compacted list, and the ranges of its kept lines."""
     decision, count = review.plan.decisions[turn_id], len(turn.lines)
     kept = range(1, count + 1) if decision.strategy == "keep" else line_numbers(decision.excerpts, count)
     return {"turn": turn_id, "left": review.notes.left.get(turn_id, ""), "kept": ranges_of(kept)}

@@ -50,11 +50,9 @@ if TYPE_CHECKING:
     from applier.session.planning import Planned
 
 MOST_RECEIPTS = 3
-"""Number of the last used conversations for which `wrap` shows a receipt (list of kept and removed parts), as each
-takes a second or more."""
+"""Number of the last used conversations for which `wrap` shows the kept and removed parts; each takes over a second."""
 UNTOUCHED_SECONDS = 60
-"""A session file that `resume` or `apply` wrote counts as resumed by a client if it was changed more than these seconds
-later."""
+"""A session file that `resume` or `apply` wrote counts as resumed if it was changed more than these seconds later."""
 _POLL_SECONDS = 0.05
 """Pause in seconds between two checks whether the client has ended."""
 
@@ -131,8 +129,7 @@ def _run(client: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _program_of(name: str) -> str:
-    """Return the path of the program `name`, which is searched in PATH if it is no path. Raise an error if it does not
-    exist."""
+    """Return the path of the program `name`, which is searched in PATH if it is no path; raise an error without one."""
     if os.path.dirname(name):
         if not os.path.exists(name):
             raise click.ClickException(f"{name}: No such file or directory")
@@ -144,8 +141,7 @@ def _program_of(name: str) -> str:
 
 
 def _report(proxy: ProxyServer, client: str) -> dict[str, Any]:
-    """Return what the proxy did while the `client` ran, as JSON data. ``bypassed`` is the client's name if it sent no
-    request to the proxy, else empty."""
+    """Return what the proxy did while `client` ran, as JSON data. ``bypassed`` names it if it sent no request."""
     metrics, sessions = proxy.metrics, proxy.gateway.conversations.sessions()
     compacted = [session for session in sessions if session.state.compactions]
     return {
@@ -164,8 +160,7 @@ def _report(proxy: ProxyServer, client: str) -> dict[str, Any]:
 
 
 def _session_data(session: Session, *, with_receipt: bool) -> dict[str, Any]:
-    """Return id, key and sizes of a conversation; if `with_receipt`, also a list of the parts that its last compaction
-    kept and removed (``receipt``)."""
+    """Return id, key and sizes of a conversation; if `with_receipt`, also what its last compaction kept and removed."""
     state, receipt = session.state, ""
     with suppress(CompactorError):  # no receipt without messages, as for a plan of an earlier run
         receipt = in_sight(session.plan) if with_receipt and session.plan else ""

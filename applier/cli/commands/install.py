@@ -141,16 +141,14 @@ def status_command(client: str, as_json: bool) -> int:
 
 
 def _run_client(client: str, folder: Path, commands: Sequence[str]) -> None:
-    """Run the client's own `commands` that add or remove the plugin in `folder`. Failures are not reported here:
-    `_problems` finds them."""
+    """Run the client's `commands` that add or remove the plugin in `folder`; `_problems` finds out if they failed."""
     path = program_file(CLIENTS[client].command)
     for command in commands if path else ():
         _run([path, *(word.format(folder=folder) for word in command.split())])
 
 
 def _last_event(client: str, name: str | None) -> str:
-    """Return time and message of the newest event that the plugin of `client` recorded in the store `name`; empty if
-    there is none."""
+    """Return time and message of the newest event of the plugin of `client` in the store `name`; empty if none."""
     with suppress(CompactorError), existing_store(name) as store:
         for event in reversed(store.events()):
             if event["kind"] == "mod" and event.get("client") == client:
@@ -170,8 +168,7 @@ def _with_tilde(text: str) -> str:
 
 
 def _ask(folder: Path, changes: list[str], preview: str, *, dry_run: bool, yes: bool, as_json: bool) -> bool:
-    """Print the `changes` of `folder`, as JSON or as the text `preview`. Return True if there are any and the user
-    agrees to them; False in a dry run."""
+    """Print the `changes` of `folder`, as JSON or as the text `preview`. Return True if they are to be made now."""
     is_to_write = bool(changes) and not dry_run
     if as_json:
         print_json({"folder": str(folder), "changes": changes, "written": is_to_write})
@@ -182,8 +179,7 @@ def _ask(folder: Path, changes: list[str], preview: str, *, dry_run: bool, yes: 
 
 def _present_files(client: str, folder: Path) -> dict[str, bytes]:
     """Return the contents of the installed plugin's files by path: those in `folder`, and the file next to it by which
-    some clients load it. Return an empty dict if the plugin is not installed. Raise SettingsError if the folder or the
-    file exists and is not this project's."""
+    some clients load it; empty if it is not installed. Raise SettingsError if something else is there."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise SettingsError(f"{folder}: not a folder of ours: move it away")
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -238,9 +234,8 @@ def _clear_parts(folder: Path) -> None:
 def _problems(
     client: str, folder: Path, wanted: Mapping[str, bytes], agent_path: str, version: str
 ) -> Iterator[Problem]:
-    """Yield every reason why the plugin in `folder` does not work in `client`, with its cure. `wanted`: contents of the
-    plugin's files, by path, as this version writes them. `agent_path` and `version` are those of the client's program;
-    empty if it is not installed."""
+    """Yield every reason why the plugin in `folder` does not work in `client`, with its cure. `wanted`: contents of its
+    files by path, as this version writes them. `agent_path`, `version`: of the client's program, or empty."""
     reinstall = f"compactor install {client}"
     present, about = _present_files(client, folder), CLIENTS[client]
     if not agent_path:
@@ -265,8 +260,7 @@ def _problems(
 
 
 def _program_problems(argv: list[str], cure: str) -> Iterator[Problem]:
-    """Yield a problem, with this `cure`, if the command line `argv`, by which the plugin runs this program, does not
-    work."""
+    """Yield a problem, with this `cure`, if the command line `argv` by which the plugin runs this program fails."""
     interpreter = Path(argv[0]) if argv else Path()
     if not interpreter.is_absolute() or not interpreter.is_file():
         yield Problem(f"the plugin's interpreter is gone: {interpreter}", cure)
@@ -276,8 +270,7 @@ def _program_problems(argv: list[str], cure: str) -> Iterator[Problem]:
 
 
 def _claude_code_problems(path: str, folder: Path) -> Iterator[Problem]:
-    """Yield the problems that Claude Code itself reports about the plugin in `folder`. `path`: Claude Code's
-    program."""
+    """Yield the problems of the plugin in `folder` that Claude Code reports. `path`: Claude Code's program."""
     listing = _printed_json([path, "plugin", "list", "--json"])
     checked = _printed_json([path, "plugin", "validate", str(folder), "--json"])
     if not isinstance(listing, list) or not isinstance(checked, dict):
@@ -321,8 +314,7 @@ def _client_program(client: str) -> tuple[str, str]:
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str] | None:
-    """Run `command` without input, and return its output and exit code; None if it cannot be run, or takes longer than
-    `ANSWER_SECONDS`."""
+    """Run `command` without input; return output and exit code, or None if it cannot run or takes too long."""
     try:
         return subprocess.run(
             command,

@@ -122,14 +122,12 @@ def _conversation(name: str, history: History, end: float, load: Callable[[], Hi
 
 
 def _shared_folder(history: History) -> str:
-    """Return the folder that contains most paths in a conversation, as a guess at where its agent worked; empty without
-    paths."""
+    """Return the folder that contains most paths in a conversation, as a guess at where its agent worked; or empty."""
     return analyze(history.messages).evidence.root
 
 
 def _unread_if_elsewhere(name: str, folder: str, projects: Sequence[str]) -> Unread | None:
-    """Return the conversation `name` as `Unread` if its `folder` (empty: unknown) is inside none of the folders
-    `projects`, else None."""
+    """Return the conversation `name` as `Unread` if its `folder` (or empty) is in none of `projects`, else None."""
     if any(is_within(folder, project) for project in projects):
         return None
     return Unread(name, f"worked in {folder}" if folder else "do not name a folder")

@@ -191,8 +191,7 @@ def _comparison_row(run: Replay, model: str) -> dict[str, str]:
 
 
 def _run_data(run: Replay, model: str) -> dict[str, Any]:
-    """Return a replay as JSON data. Its ``cost`` is in units of the price of an uncached token, for several prices of a
-    cached token."""
+    """Return a replay as JSON data. Its ``cost`` is in uncached tokens, for several prices of a cached token."""
     bill = _bill(run, model)
     return {
         "preset": run.preset,
@@ -224,8 +223,7 @@ def _uncompacted(run: Replay) -> Iterator[tuple[int, int]]:
 
 
 def _bill(run: Replay, model: str) -> tuple[float | None, float | None]:
-    """Return the cost in dollars of all prompts of a replay, with and without compaction; None if the prices of `model`
-    are unknown."""
+    """Return the dollars for all prompts of a replay, with and without compaction; None if prices are unknown."""
     sent = (cached_prompt(call.cached_tokens, call.sent_tokens - call.cached_tokens) for call in run.calls)
     without = (cached_prompt(cached, new) for cached, new in _uncompacted(run))
     return dollars(model, *sent), dollars(model, *without)

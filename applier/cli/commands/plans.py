@@ -193,8 +193,7 @@ def review_command(
 
 @contextmanager
 def _named_in_error(transcript: Path) -> Iterator[None]:
-    """Add the name of the file `transcript` to the error of the ``with`` block that a plan was made for another
-    conversation."""
+    """Add the name of the file `transcript` to the block's error that a plan was made for another conversation."""
     try:
         yield
     except StalePlan as error:
@@ -209,9 +208,8 @@ def print_review(console: Console, review: PlanReview, *, whole: bool = False, *
 
 
 def _show(review: PlanReview, output: Path | None, digest: str, *, show_all: bool, as_json: bool) -> None:
-    """Write the reviewed plan to the file `output` (None: nowhere), and print the review. `digest`: digest of the
-    file's content at the start of the command; if the file has another now, somebody changed it, and an error is
-    raised."""
+    """Write the reviewed plan to the file `output` (None: nowhere), and print the review. Raise an error if the file
+    was changed during the command. `digest`: digest of its content at the start."""
     if output:
         write_unchanged(output, review.plan.to_json(), digest)
     if as_json:

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from applier.adapters.proxy import ProxyServer
 
 TOKEN_VARIABLE = "COMPACTOR_PROXY_TOKEN"
-"""Environment variable with the proxy's token. There is no option for it, as every user of a machine can read the
-command lines of others."""
+"""Environment variable with the proxy's token; no option, as every user of a machine can read command lines."""
 SESSION_VARIABLE = "COMPACTOR_SESSION"
 """Environment variable with the name of the agent's conversations. `wrap` sets it for `mcp`, which the agent starts."""
 NO_STORE = "the store cannot be used, so nothing is compacted"
@@ -51,8 +50,7 @@ _CHATGPT = "https://chatgpt.com/backend-api/codex"
 
 
 def _upstream(name: str, url: str, api: str, more: str) -> options.Decorator:
-    """Return the option `name` for the address to which the proxy sends requests of `api` (words for the help), by
-    default `url`. `more`: end of the help."""
+    """Return the option `name` for the address of the provider of `api` (default: `url`). `more`: end of the help."""
     text = f"Where requests of {api} go ('': they are refused){more}."
     return click.option(name, metavar="URL", default=url, show_default=True, help=text)
 
@@ -80,8 +78,7 @@ session_options = options.together(
 
 
 def _proxy() -> Any:
-    """Import and return the module of the proxy. If a package that it needs is not installed, raise an error with the
-    command that installs it."""
+    """Import and return the proxy's package; if its extra is not installed, raise an error with the remedy."""
     return options.import_extra("applier.adapters.proxy", "proxy")
 
 
@@ -138,7 +135,7 @@ def proxy_command(ctx: click.Context, /, config: Path | None, as_json: bool, **s
     Understands Anthropic's Messages API and OpenAI's Responses and chat completions, and has /metrics, /health and
     /ready of its own. Keys are passed on, never stored. Ctrl-C stops it; started again on the same store it continues.
     """
-    ctx.obj = config
+    ctx.obj = config  # for the subcommand ``token``
     others = [name for name in session_values if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if config and others:
         raise click.UsageError(f"{others[0]}: with --config, all settings are in {config.name}: leave it out.")
@@ -179,8 +176,7 @@ def token_command() -> None:
 
 
 def _with_team_store(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option ``--config`` (settings of a team's proxy) to `command`, and call it with the store that is named
-    in this file, opened as `store`."""
+    """Add the option ``--config`` (a team's settings) to `command`, and pass it the open store that this file names."""
 
     @_config
     @click.pass_context

@@ -253,8 +253,7 @@ def flush(store: Store, as_json: bool) -> int:
 
 
 def _report_left(left: Sequence[Finding], *, as_json: bool) -> int:
-    """Print the remarks `left` on places that still have deleted content, such as a database's log. Return the exit
-    code: 1 if there are any, else 0."""
+    """Print the remarks `left` on places that still have deleted content; return the exit code, 1 if there are any."""
     if as_json:
         print_json({"left": _as_data(left)})
     for finding in () if as_json else left:
@@ -286,8 +285,7 @@ def verify(store: Store, as_json: bool) -> int:
 
 
 def _line_range(text: str) -> tuple[int, int]:
-    """Return the first and the last line number in a value of the option ``--lines``: ``3-9``, ``3``, or ``3-`` (to the
-    end)."""
+    """Return first and last line in a value of the option ``--lines``: ``3-9``, ``3``, or ``3-`` (to the end)."""
     first, dash, last = text.partition("-")
     with suppress(ValueError):
         end = int(last or (LAST_LINE if dash else first))
