@@ -24,6 +24,7 @@ from planner.evidence.words import (
     listed_in,
     numbers_beside_words,
     numbers_in,
+    numerals_in,
     pairs_in,
     plain_forms,
     plain_text,
@@ -98,6 +99,10 @@ _HYPHENATED = lazy_pattern(rf"[{LETTERS}]+(?:-[{LETTERS}]+)+")
 _DAYS = lazy_pattern(r"(\d{1,2})\.(?:\d{1,2}\.?)?-(\d{1,2})(?:\.\d{1,2})?")
 """Range of days: ``23.-27``, ``23.-27.11``, ``21.12.-4.1``."""
 _DIGITS = lazy_pattern(r"\d+")
+_CELL = lazy_pattern(r"(?<![\w.])\$?[A-Z]{1,2}\$?(\d{1,5})(?!\w)")
+"""Address of a cell in a table, with its row: the ``41`` of ``B41``, ``$B$41``."""
+_WORD_AND_DECIMAL = lazy_pattern(rf"([{LETTERS}]{{2,12}})(\d+\.\d+)")
+"""Word right before a number, as in scripts without blanks: ``LPR1.5``; not ``v1.5``."""
 _TIMES = lazy_pattern(r"[xX]\d{1,2}")
 """Number of times: ``x4``."""
 _SIMPLE_ID = lazy_pattern(r"[A-Za-z]+-?\d+")
@@ -112,8 +117,8 @@ _WORD_BEFORE = lazy_pattern(rf"([{LETTERS}][{WORD}]{{0,40}})[^{WORD}]{{1,4}}$")
 """Word before a number, and the marks between them: ``"page": ``, ``page ``."""
 _GAP = lazy_pattern(rf"(?<![{WORD}])(?:ID|N|X|id|<\w+>|\{{\w+\}}|:\w+)(?![{WORD}])|\*+")
 """Placeholder in a name: the ``ID`` in ``comments/ID/replies``, the ``*`` in ``hooks_*.go``; not ``idle``."""
-_SPLIT = lazy_pattern(r"[:=,#&?+\s]+|@(?=v?\d)|(?<=\w)\.{2,3}(?=\w)|(?<=\w)\.(?=\d+$)(?<!\d\.)")
-"""Marks that join several names into one token: ``KEY=value``, ``a1b2c3d..d4e5f6a``, ``Nr.5``, ``left-pad@1``."""
+_SPLIT = lazy_pattern(r"[:=,#&?+\s]+|@(?=v?\d)|(?<=\w)\.{2,3}(?=\w)|(?<=\w)\.(?=\d+$)(?<!\d\.)|(?<=\d)\*(?=[A-Z])")
+"""Marks that join several names into one token: ``KEY=value``, ``B8*C3``, ``a1b2c3d..d4e5f6a``, ``Nr.5``, ``left-pad@1``."""
 _FILE = lazy_pattern(r"\w[\w-]*(?:\.[\w-]+)*\.[A-Za-z]\w{0,5}")
 """File name without a folder: ``token_test.go``."""
 _FOREIGN_FILE = lazy_pattern(rf"[^\W\d{LETTERS}_]{{1,2}}\.[a-z][a-z0-9]{{1,4}}(?![{WORD}])")
@@ -177,8 +182,9 @@ class NameIndex:
 
     @cached_property
     def _figures(self) -> frozenset[str]:
-        """Values of all numbers in the source, as texts."""
-        return frozenset(chain.from_iterable(map(values_in, self._forms())))
+        """Values of all numbers in the source, as texts; also of those in addresses of cells, and in Chinese numerals."""
+        readers = values_in, _CELL.findall, numerals_in
+        return frozenset(chain.from_iterable(read(form) for form in self._forms() for read in readers))
 
     @cached_property
     def _pairs(self) -> frozenset[str]:
@@ -242,6 +248,8 @@ class NameIndex:
         values, pair = values_of(digits), _TWO_NUMBERS.fullmatch(digits)
         listed = listed_in(digits, values)
         if not self._figures.isdisjoint(values) or (listed and self._figures.issuperset(listed)):
+            return True
+        if digits in self._pairs:  # a place on a screen: ``504,255``
             return True
         return pair is not None and self._holds_time_or_day(*map(short_number, pair.groups()))
 
@@ -509,6 +517,8 @@ def _missing_name(name: str, source: NameIndex) -> Iterator[str]:
         yield from (day for day in days.groups() if not source.holds_figure(day))
     elif (numbered := _NUMBERED.fullmatch(name)) and source.numbers(*numbered.groups()):
         return
+    elif (glued := _WORD_AND_DECIMAL.fullmatch(name)) and source.holds(glued[1]):
+        yield from _missing(glued[2], "", source)
     elif timestamp := _TIMESTAMP.fullmatch(name):
         yield from _missing(timestamp[1], "", source)
         yield from _missing(timestamp[2], "", source)
@@ -523,16 +533,16 @@ def _missing_name(name: str, source: NameIndex) -> Iterator[str]:
 
 def _ends_of_range(name: str) -> list[str]:
     """Return the first and the last name of a range of numbered names: ``sent_140`` and ``sent_148`` for
-    ``sent_140-sent_148`` or ``sent_140-148``; empty if `name` is none."""
+    ``sent_140-sent_148`` or ``sent_140-148``; empty if `name` is no range."""
     parts = name.split("-")
     half = len(parts) // 2
     first, last = "-".join(parts[:half]), "-".join(parts[half:])
     if _DIGITS.search(first) and _DIGITS.sub("0", first) == _DIGITS.sub("0", last):
         return [first, last]
-    start, _, end = name.rpartition("-")
-    stem = start.removesuffix(start[-len(end) :])
-    is_short = end.isdecimal() and start[-len(end) :].isdecimal() and stem[-1:] and not stem[-1].isdecimal()
-    return [start, stem + end] if is_short else []
+    first, _, end = name.rpartition("-")
+    stem, first_end = first[: -len(end)], first[-len(end) :]
+    is_short = _DIGITS.search(end) and _DIGITS.sub("0", first_end) == _DIGITS.sub("0", end)
+    return [first, stem + end] if is_short and stem and not (stem[-1].isdecimal() and end[0].isdecimal()) else []
 
 
 def _is_compound(name: str) -> bool:
@@ -579,7 +589,9 @@ def _is_choice(name: str, source: NameIndex) -> bool:
     """Return True if slashes join alternatives that the source has: ``list/delete``, ``+26/-7``; not a path:
     ``a.py/b``, ``/etc``, or a name that begins with a folder of the source."""
     parts = name.split("/")
-    if not all(parts) or any(part[0] in "~$." for part in parts) or source.is_folder(parts[0]):
+    if not all(parts) or any(part[0] in "~$." for part in parts):
+        return False
+    if source.is_folder(parts[0]) and not _CELL.fullmatch(parts[0]):  # ``B2/C3`` divides cells
         return False
     if any(map(_FILE.fullmatch, parts)) and not all(map(_FILE.fullmatch, parts)):
         return False

@@ -100,7 +100,8 @@ def numbers_in(digits: str) -> list[str]:
 def pairs_in(text: str) -> Iterator[str]:
     """Yield each pair of neighbouring numbers as a key, so that dates and times in different notations can be compared.
     The key is ``14~3`` for numbers with at most `DATE_GAP` characters between them, and ``14:30`` for a time. It is
-    ``14@2026`` for a day and a year with a month's name or ``, `` between them. A pair may have several keys."""
+    ``14@2026`` for a day and a year with a month's name or ``, `` between them, and ``504,255`` for two numbers of at
+    least two digits, as of a place on a screen. A pair may have several keys."""
     for first_digits, between, second_digits in _NEIGHBOURS.findall(text):
         first, second = short_number(first_digits), short_number(second_digits)
         if len(between) <= DATE_GAP:
@@ -109,6 +110,8 @@ def pairs_in(text: str) -> Iterator[str]:
             yield f"{first}:{second}"
         if between == ", " or _MONTH.search(between):
             yield f"{first}@{second}"
+        if len(first) > 1 and len(second) > 1:
+            yield f"{first},{second}"
 
 
 def numbers_beside_words(text: str) -> Iterator[tuple[str, str]]:
@@ -153,6 +156,30 @@ def values_in(text: str) -> set[str]:
     for day in _DAY_AND_MONTH.finditer(text):
         values.update(numbers_in(day[0]))
     return values
+
+
+_NUMERALS = lazy_pattern("[〇零一二两兩三四五六七八九十百千万萬亿億]{1,16}")
+"""Number in Chinese numerals: ``四百六十五``."""
+
+
+def numerals_in(text: str) -> Iterator[str]:
+    """Yield the value of each number in Chinese numerals: 465 for ``四百六十五``, 2026 for ``二〇二六``."""
+    for numerals in _NUMERALS.findall(text):
+        values = [2 if sign in "两兩" else int(unicodedata.numeric(sign)) for sign in numerals]
+        if max(values) < 10:  # digits without tens and hundreds
+            yield "".join(map(str, values))
+            continue
+        total = below_ten_thousand = digit = 0
+        for value in values:
+            if value < 10:
+                digit = value
+            elif value < 10_000:
+                below_ten_thousand += max(1, digit) * value
+                digit = 0
+            else:
+                total += max(1, below_ten_thousand + digit) * value
+                below_ten_thousand = digit = 0
+        yield str(total + below_ten_thousand + digit)
 
 
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"

@@ -150,8 +150,19 @@ def work_folder(turns: Sequence[TurnEvidence]) -> str:
         return ""  # nothing shows to which folder the relative paths belong
     paths = [turn.once(_paths) for turn in turns]
     written_by_agent = [path for of_agent, _ in paths for path in of_agent]
-    root = common_root(written_by_agent) or common_root(chain(written_by_agent, *[others for _, others in paths]))
+    all_paths = [*written_by_agent, *chain.from_iterable(others for _, others in paths)]
+    root = common_root(written_by_agent) or common_root(all_paths)
+    if not _is_used(root, all_paths, turns):
+        return ""
     return repository_root(root, (text.text for turn in turns for text in turn.lines.texts))
+
+
+def _is_used(root: str, paths: Iterable[str], turns: Sequence[TurnEvidence]) -> bool:
+    """Return True if the agent wrote a path below `root`, absolute or relative to it. Otherwise only texts that it read
+    use this folder: a stack trace, a web page."""
+    relative = {path.removeprefix(f"{root}/") for path in paths if root and path.startswith(f"{root}/")}
+    written = (text.text for turn in turns for text in turn.lines.texts if text.part in ("assistant", "call"))
+    return any(path in text for text in written for path in relative)
 
 
 def _paths(turn: TurnEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:

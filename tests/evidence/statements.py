@@ -30,6 +30,18 @@ STATEMENTS = {
             "/workspace/link",
             "/workspace/a",
         ),
+        (
+            '{"action": "tap", "x": 504, "y": 255} {"action": "tap", "x": 137, "y": 965}',
+            "Catalog is at (504,255), Max at 137,965.",
+            "504,255",
+            "504,965",
+        ),
+        (
+            "set B30 =B4+B5, B41 ='model_Rates'!B2, answers_Q1 to answers_Q5 done, 18 cells",
+            "Row 30 sums B4 and B5, row 41 =MR!B2; answers_Q1-Q5 are written.",
+            "row 41",
+            "row 42",
+        ),
         ("You are in the Hall. East leads to the Attic", "Hall -E- Attic.", "Attic", "Attic_2"),
         ("The carrier was on time 98.7% of days, n=412.", "On time 98.7 % (n = 412).", "98.7", "97.8"),
         (
@@ -298,6 +310,12 @@ STATEMENTS = {
             "1.63亿",
         ),
         ("订单ORD-4821已退款，金额￥1,290.50，预计3个工作日到账", "订单ORD-4821退款1290.5元。", "ORD-4821", "ORD-4812"),
+        (
+            "依照《民法典》第四百六十五条、第六百七十六条，按LPR的1.5倍支付利息，共一万二千五百元",
+            "判决引民法典465、676条，LPR1.5倍，12500元。",
+            "676",
+            "667",
+        ),
         ("航班CA1502，2026年3月14日14:30从T3出发", "CA1502于3月14日14时30分出发。", "3月14日", "3月15日"),
         (
             "患者体温38.4℃，血压142/91，阿莫西林500mg每日3次",
