@@ -118,7 +118,8 @@ _WORD_BEFORE = lazy_pattern(rf"([{LETTERS}][{WORD}]{{0,40}})[^{WORD}]{{1,4}}$")
 _GAP = lazy_pattern(rf"(?<![{WORD}])(?:ID|N|X|id|<\w+>|\{{\w+\}}|:\w+)(?![{WORD}])|\*+")
 """Placeholder in a name: the ``ID`` in ``comments/ID/replies``, the ``*`` in ``hooks_*.go``; not ``idle``."""
 _SPLIT = lazy_pattern(r"[:=,#&?+\s]+|@(?=v?\d)|(?<=\w)\.{2,3}(?=\w)|(?<=\w)\.(?=\d+$)(?<!\d\.)|(?<=\d)\*(?=[A-Z])")
-"""Marks that join several names into one token: ``KEY=value``, ``B8*C3``, ``a1b2c3d..d4e5f6a``, ``Nr.5``, ``left-pad@1``."""
+"""Marks that join several names into one token: ``KEY=value``, ``B8*C3``, ``a1b2c3d..d4e5f6a``, ``Nr.5``,
+``left-pad@1``."""
 _FILE = lazy_pattern(r"\w[\w-]*(?:\.[\w-]+)*\.[A-Za-z]\w{0,5}")
 """File name without a folder: ``token_test.go``."""
 _FOREIGN_FILE = lazy_pattern(rf"[^\W\d{LETTERS}_]{{1,2}}\.[a-z][a-z0-9]{{1,4}}(?![{WORD}])")
@@ -182,7 +183,7 @@ class NameIndex:
 
     @cached_property
     def _figures(self) -> frozenset[str]:
-        """Values of all numbers in the source, as texts; also of those in addresses of cells, and in Chinese numerals."""
+        """Values of all numbers in the source, as texts, with those in addresses of cells and in Chinese numerals."""
         readers = values_in, _CELL.findall, numerals_in
         return frozenset(chain.from_iterable(read(form) for form in self._forms() for read in readers))
 
