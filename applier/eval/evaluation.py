@@ -377,7 +377,8 @@ def exam_views(
 
 
 def exam_view(sample: ExamSample, method: str, ratio: float, text: str) -> ExamView:
-    """Return the view with this `text`, which `method` made of the sample's conversation for the target `ratio`."""
+    """Return the compacted `text`, which `method` made of the sample's conversation for the target `ratio`, as a
+    view."""
     return ExamView(sample.exam, method, ratio, text_tokens(text) / sample.tokens, text)
 
 

@@ -43,7 +43,7 @@ _YOURS = re.compile(r"[\w.]+:\w+")
 """Name of a user's own method of compaction: ``module:function``."""
 
 WINDOWS = (1.0, 2.0, 3.5, 5.0, 10.0)
-"""Sizes of the window to try with a preset, as multiples of the target, as it is not known how much a preset leaves."""
+"""Sizes of the window to try with a preset, as multiples of the target size, as a preset may leave more or less."""
 LEAST_WINDOW_TOKENS = 2_000
 """Smallest window that `SessionSettings` accepts."""
 

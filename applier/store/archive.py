@@ -82,7 +82,7 @@ def _keys_of_conversation(backend: Backend, history_key: str) -> list[str]:
 def _write(store: Store, path: Path, keys_of: Callable[[Backend], Sequence[str]], overwrite: bool) -> None:
     """Copy the records with the keys that `keys_of` returns, and a digest of them all, into a new store; then move its
     file to `path`. Raise a StoreError if `path` is a folder, a store in use or, without `overwrite`, any file."""
-    if os.path.lexists(path):
+    if os.path.lexists(path):  # a store in use has a log (``-wal``) beside it
         if not path.is_file() or str(path.resolve()) == store.backend.place or Path(f"{path}-wal").exists():
             raise StoreError(f"{path}: is no file that can be replaced; give another")
         if not overwrite:

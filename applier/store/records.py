@@ -257,11 +257,12 @@ class Node(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Key of the node's record."""
+        """Key of the record of this message in its place."""
         return "/".join(("node", *map(str, self)))
 
     def linked_to(self, before: Node) -> Node:
-        """Return this node placed after the node `before`, with the group, position and parent that result from it."""
+        """Return this node (message with its place) placed after `before`, with the group, position and parent
+        there."""
         position = before.position + 1
         # groups begin at the positions 1, 2, 4, 8 …; a power of two has no bit in common with the number before it
         begins_group = position & before.position == 0
@@ -547,7 +548,7 @@ def marks_of_new_facts(keys: Iterable[str]) -> dict[str, bytes]:
 
 
 def audit(backend: Backend) -> list[Finding]:
-    """Recompute every digest in `backend`, and return a finding for each record that is damaged or missing."""
+    """Recompute every digest in `backend`, and return a remark on each record that is damaged or missing."""
     problems: list[str] = []
     try:
         with backend.transaction():

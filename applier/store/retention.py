@@ -108,9 +108,8 @@ def collect_garbage(
     if dry_run or not (removed or events):
         remains = list[Finding]()
         bytes_of_all = _size_in_bytes(relations, messages, relations.family(relations.histories))
-        after = (
-            before * _size_in_bytes(relations, messages, kept) // max(bytes_of_all, 1)
-        )  # the same share of the files
+        # of the files the same share stays as of the records
+        after = before * _size_in_bytes(relations, messages, kept) // max(bytes_of_all, 1)
     else:
         remains, after = store.flush(), store.size().file_bytes
     return Garbage(tuple(removed), len(kept.histories), len(events), before, after, tuple(remains))
@@ -143,7 +142,7 @@ def _histories_to_keep(
     bytes_of_all = _size_in_bytes(relations, messages, relations.family(relations.histories))
     most_record_bytes = most_bytes * bytes_of_all // file_bytes  # the same share of the records as of the files
     live_count = sum(history.used > now - LIVE_SECONDS for history in latest)
-    counts = range(live_count + 1, len(latest) + 1)
+    counts = range(live_count + 1, len(latest) + 1)  # more histories take more bytes, so a binary search is possible
     fitting = bisect_right(
         counts, most_record_bytes, key=lambda count: _size_in_bytes(relations, messages, family(count))
     )

@@ -90,10 +90,11 @@ class Store:
         known_count = len(known.messages)
         new_messages = enumerate(history.messages[known_count:], known_count)
         contents = [self.stored_form(message, f"messages[{index}]") for index, message in new_messages]
+        # the last known message, then the new ones, as nodes: each with a link to the message before
         chain = [known.last, *records.chain_of(history, contents, known.last)]
         last_node, size = chain[-1], sum(map(len, contents)) + known.size_bytes
         groups = dict.fromkeys((*known.groups, *(node.group for node in chain[1:] or chain)))
-        tip = last_node.digest if last_node.position else ""
+        tip = last_node.digest if last_node.position else ""  # depends on the exact form of all messages
         with self.backend.transaction():
             saved = records.saved_history(self.backend, last_node.prefix, tip)
         if saved is None or self._is_due(saved):
@@ -419,7 +420,7 @@ class Store:
         return [Finding(code="left", problem=problem) for problem in self.backend.flush()]
 
     def verify(self) -> list[Finding]:
-        """Recompute every digest, and return a finding for each damaged record."""
+        """Recompute every digest in the store, and return a remark on each damaged record."""
         return records.audit(self.backend)
 
     def size(self) -> StoreSize:

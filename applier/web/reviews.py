@@ -124,8 +124,8 @@ class ReviewPage:
         return {**redact(page, self._analysis.secrets), "checked": self._checked(review, Revision())}
 
     def check(self, revision: Revision) -> dict[str, Any]:
-        """Return the plan with the person's changes, as the guards repair it: sizes, decisions, findings (remarks of
-        the guards) and statements of the brief."""
+        """Return the plan with the person's changes, after the guards (checks of every plan) have repaired it: sizes,
+        decisions, findings (remarks of the guards) and statements of the brief (page of memory)."""
         return self._checked(self._reviewed(revision), revision)
 
     def lines(self, turn_id: str) -> dict[str, Any] | None:
@@ -175,7 +175,7 @@ class ReviewPage:
             return self._apply(self._reviewed(revision))
 
     def _reviewed(self, revision: Revision) -> PlanReview:
-        """Return the plan with the person's changes, after the guards have repaired it."""
+        """Return the plan with the person's changes, after the guards (checks of every plan) have repaired it."""
         return reviewed(self._plan, self._messages, list(self._edits(revision)), brief=revision.brief)
 
     def _edits(self, revision: Revision) -> Iterator[Edit]:
@@ -235,8 +235,8 @@ def _replacement_of(review: PlanReview, turn_id: str, turn: TurnEvidence) -> dic
 
 
 def _statement(checked: CheckedStatement) -> dict[str, Any]:
-    """Return a statement of the brief (the page of memory) as JSON data, with the guards' judgement as its ``state``:
-    ``holds``, ``mended`` (repaired) or ``struck`` (removed)."""
+    """Return a statement of the brief (the page of memory), as the plan's guards (checks) left it, as JSON data. Its
+    ``state``: ``holds``, ``mended`` (repaired) or ``struck`` (removed)."""
     written, sound = checked.written, checked.sound  # as written, and as repaired; None if removed
     return {
         "heading": written.heading,

@@ -101,7 +101,8 @@ def wrap_command(ctx: click.Context, /, client: tuple[str, ...], as_json: bool, 
 def _run(client: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run the command line `client` to its end; return its exit code, or 128 plus the number of the signal that ended
     it. The terminal sends Ctrl-C to the client, too, so this process ignores it; other signals are sent on."""
-    command, pending, running = [_program_of(client[0]), *client[1:]], list[int](), list[subprocess.Popen[bytes]]()
+    command = [_program_of(client[0]), *client[1:]]
+    running, pending = list[subprocess.Popen[bytes]](), list[int]()  # the client once it runs; signals to send to it
 
     def send_on(number: int, _frame: object) -> None:
         """Send a signal to the client, or keep it until the client is running."""
