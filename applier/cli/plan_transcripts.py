@@ -213,7 +213,7 @@ def _finished_rows(output: Path, options: str) -> tuple[dict[str, Row], int]:
     """
     content = output.read_bytes()
     *lines, last = content.split(b"\n")  # a whole row ends with a line end, so that the last is empty or incomplete
-    is_incomplete_row = last[: len(_ROW)] == _ROW[: len(last)]
+    is_incomplete_row = last[: len(_ROW)] == _ROW[: len(last)]  # begins as a row does, as far as it goes
     rows: dict[str, Row] = {}
     for number, line in enumerate(lines if is_incomplete_row else [*lines, last], 1):
         row = None

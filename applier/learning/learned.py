@@ -171,7 +171,7 @@ def merged(
     cited = set(_SOURCE.findall("\n".join(persons_rows)))
     # a line with an approved key that is not in the file was deleted by the person
     new = [line for line in lines if line.key not in approved and line.sources[0].source not in cited]
-    newest = {approved[line.key]: line for line in lines if approved.get(line.key) in unchanged}
+    newest = {approved[line.key]: line for line in lines if approved.get(line.key) in unchanged}  # by the old digest
     removed = {approved.get(key) for line in (*new, *newest.values()) for key in line.replaced}
     removed |= (unchanged & set(map(digest_of, _expired(rows, today)))) - set(newest)
     with_digests = [(row, digest_of(row)) for row in rows]

@@ -181,9 +181,9 @@ def _content(history: History, turn: Turn, all_lines: Sequence[Line], page: Sequ
     yielded = first - 1  # number of the last line that was yielded or is before the page
     for index, (_, block) in enumerate(history.blocks_of(turn)):
         line_before = bisect_right(block_indices, index)  # number of the last line up to the end of this block
-        # media before the first line belong to line 1; a page without lines (0 to 0) has those of a turn without lines
-        is_in_page = first <= max(line_before, min(first, 1)) <= last
-        if is_in_page and (media := list(_media(block))):
+        # images before the first line are shown with line 1; a turn without lines has one page, from line 0 to line 0
+        line_of_media = max(line_before, 1) if all_lines else 0
+        if first <= line_of_media <= last and (media := list(_media(block))):
             yield from _text_block(all_lines[yielded:line_before])
             yield from media
             yielded = line_before

@@ -67,6 +67,7 @@ class Relations:
         while new:
             family.histories |= new
             new_nodes = with_ancestors(self.nodes, [self.histories[name].tip for name in new]) - family.nodes
+            # of all histories that end with one of these nodes (messages)
             digests = {self.nodes[digest].prefix for digest in new_nodes} | new
             states = self.states(digests) - family.states
             needed = {name for key in states for name in self._names[key]} | digests
@@ -122,6 +123,7 @@ def remove_history(backend: Backend, history: StoredHistory) -> None:
         if node.parent in last_and_later_nodes:
             last_and_later_nodes.add(digest)
     family_nodes = last_and_later_nodes | with_ancestors(nodes, last_nodes)
+    # digests of all histories that end with one of these nodes
     family = {history.prefix, *(nodes[digest].prefix for digest in family_nodes)}
     needed_nodes = with_ancestors(nodes, [other.tip for other in all_histories if other.prefix not in family])
     remove_histories(

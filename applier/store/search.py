@@ -103,7 +103,7 @@ def _by_pattern(turns: Mapping[str, Sequence[Line]], pattern: regex.Pattern[str]
     matching = {turn_id: hits for turn_id, lines in turns.items() if (hits := _matched_lines(lines, pattern, deadline))}
     only_results = {turn_id for turn_id, lines in matching.items() if all(line.part not in _PROSE for line in lines)}
     turn_ids = list(reversed(matching))  # newest first
-    turn_ids.sort(key=only_results.__contains__)
+    turn_ids.sort(key=lambda turn_id: turn_id in only_results)  # False comes first; the order stays otherwise
 
     def order(line: Line) -> tuple[bool, bool, int]:
         """Return a sort key for the best line first: words and calls before results, and in each group lines that

@@ -187,7 +187,7 @@ class ReviewPage:
                 raise SettingsError(f"{turn_id[:20]!r} is not a turn of this plan")
             lines, count = revised.lines, len(turn.lines)
             excerpts = None if lines is None else ranges_of(number for number in lines if 0 < number <= count)
-            yield Edit(turn.turn.number, turn.turn.number, revised.strategy, excerpts)
+            yield Edit(turn.turn.number, turn.turn.number, revised.strategy, excerpts)  # from a turn to itself
 
     def _words(self) -> Iterator[dict[str, Any]]:
         """Yield the user's words in each turn that has some: the lines that they typed, or if they pasted all, the

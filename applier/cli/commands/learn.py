@@ -154,7 +154,7 @@ def _finished(found: Sequence[FinishedConversation | Unread], now: float) -> lis
 
 
 def _end_time(transcript: Transcript) -> float:
-    """Return the time of the last line of a session log that has one, in seconds since the epoch; 0 if none has one."""
+    """Return the newest time in the lines of a session log, in seconds since the epoch; 0 if they have no times."""
     for line in reversed(transcript.source.get("log", {}).values()):
         try:
             return datetime.fromisoformat(str(line.get("timestamp"))).timestamp()

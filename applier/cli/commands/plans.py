@@ -177,7 +177,8 @@ def review_command(
     brief = read_text(brief_file) if brief_file else None
     if edit:
         edited = click.edit(plan.brief if brief is None else brief, extension=".md")
-        output, brief = (output, brief) if edited is None else (plan_place, edited)
+        if edited is not None:  # else the user closed the editor without saving
+            output, brief = plan_place, edited
     conversation = read_file(transcript, part)
     look_in(store)
     with screen(stderr=True).status("checking…"), _named_in_error(transcript):

@@ -300,8 +300,8 @@ def mod_command(question: str) -> None:
 
 
 def _answer(question: str, call: Any, project: str) -> object:
-    """Return the answer to the `question` of a plugin inside a client, such as ``compact``, as JSON data. `call`: the
-    plugin's input, parsed JSON. `project`: folder in which the client works; empty if it was deleted."""
+    """Return the answer to a plugin inside a client, as JSON data. `question`: a choice of `compactor mod`, such as
+    ``compact``. `call`: the plugin's input, parsed JSON. `project`: folder of the client; empty if it was deleted."""
     if question == "look-up":
         return mod.look_up(call, lambda: options.existing_store(None), project, os.environ.get(SESSION_VARIABLE, ""))
     if question == "preview":
