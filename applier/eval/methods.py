@@ -49,7 +49,7 @@ LEAST_WINDOW_TOKENS = 2_000
 
 
 class NotRecorded(PlannerUnavailable):
-    """Error for a transcript without a recorded answer."""
+    """Error for a transcript without a recorded answer of a model."""
 
 
 @dataclass(frozen=True)

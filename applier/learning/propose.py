@@ -173,6 +173,7 @@ def _line_for(kind: str, same: Sequence[Heard]) -> ProposedLine:
     contradicted, if it is not known which of the two is newer."""
     best = next((heard for heard in same if heard.lesson.mended), same[0])
     supporting = [heard for heard in same if kind == "error" or heard.lesson.text == best.lesson.text]
+    # the newest of each other conversation; `reversed`, as a dictionary keeps the last of entries with the same key
     others = {heard.conversation: heard for heard in reversed(supporting) if heard.conversation != best.conversation}
     sources = (best, *reversed(others.values()))
     text = best.lesson.text

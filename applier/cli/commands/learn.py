@@ -215,7 +215,7 @@ def learn_command(
         texts = files.texts()
         if approve:
             changes = texts
-            keys = {line: digest_of(line)[:16] for line in files.lines(texts)}
+            keys = {line: digest_of(line)[:16] for line in files.lines(texts)}  # the key of its subject is not known
         else:
             places = [str(project), *also]
             found = conversations_in(logs, places, now) if logs else stored_conversations(opened, places, now)
@@ -233,7 +233,7 @@ def learn_command(
             echo(shown or "Nothing new to propose.\n", nl=False)
         if shown and not dry_run and options.agreed(yes=yes, as_json=as_json):
             _write(project, texts, changes)
-            removed = {*files.lines(texts)}.difference(files.lines(changes))
+            removed = {*files.lines(texts)}.difference(files.lines(changes))  # expired, or replaced by another line
             memory.approve({keys[line]: digest_of(line) for line in new}, ended=set(map(digest_of, removed)))
 
 
