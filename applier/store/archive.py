@@ -282,6 +282,7 @@ class _Import:
         From one's own backup, plans for other histories are stored, too."""
         digest, prefix, _ = records.fields(key, 3)
         CompactionPlan.from_json(content, key)  # raises an error if it is not valid
+        # `prefix` is the digest of the plan's history; `groups` has the digests of all imported ones
         if (prefix in self.groups or self.is_own_backup) and not self.store.backend.keys(f"plan/{digest}/"):
             self.store.backend.add({f"plan/{digest}/{prefix}/{records.next_order(self.store.backend)}": pack(content)})
 

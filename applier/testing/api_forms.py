@@ -275,7 +275,7 @@ class Answer:
     hold: Callable[[], object] | None = None
     """Function that is called in the middle of a stream, to let a test act then; the rest follows when it returns."""
     usage: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of ``usage`` to send in place of the counted ones; with any, other input counts are sent as 0."""
+    """Fields of ``usage`` to send in place of the counted ones. If any is set, input counts that are not set are 0."""
     headers: tuple[tuple[str, str], ...] = ()
     """Further headers of the answer: names and values."""
 
