@@ -21,9 +21,10 @@ from planner.analysis import Analysis
 from planner.brief import covered_failures, covers_success
 from planner.evidence import TurnEvidence
 from planner.evidence.effects import reported_later, retried
-from planner.evidence.hosts import binding_lines
+from planner.evidence.hosts import binding_lines, introduces, is_tag
 from planner.evidence.words import figures_of, specifics_of, without_figures
 from planner.layout import first_note, leading_turn
+from planner.reading.lazy import lazy_pattern
 from planner.reading.lines import Line, statements
 from planner.reading.messages import History
 
@@ -192,6 +193,12 @@ def _preview(turn: TurnEvidence, most: int) -> frozenset[int]:
     return frozenset(shown)
 
 
+NARROWEST_WRAPPED, WIDEST_WRAPPED = 50, 120
+"""Smallest and largest width in characters at which mail programs and editors wrap text."""
+_NUMBER = lazy_pattern(r"\d+")
+_ENDS_SENTENCE = lazy_pattern(r"[.!?。！？…][\"'”’)\]]?$")
+
+
 class OwnWords(NamedTuple):
     """Lines that the user typed, divided into those that stay verbatim and the others."""
 
@@ -212,12 +219,12 @@ def words_limit(memory_tokens: float, outcome_tokens: float, *, beside_page: boo
 def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
     """Choose the lines that the user typed and that stay verbatim. If all fit in `most_tokens`, all stay.
 
-    Otherwise lines are chosen in this order while there is room: of the user's last and first message the lines that
-    the agent took up, and both ends; lines with binding words in English (never, must); whole messages, those with many
+    Otherwise passages are chosen in this order while there is room: of the user's last and first message those that the
+    agent took up, and both ends; lines with binding words in English (never, must); whole messages, those with many
     names and figures for their size first, as answers, consent and corrections are rather short, and last those that
-    differ from a later one in figures alone; the first lines of the other messages; their whole lines, those first that
-    the agent took up or that have many names and figures; both ends of what remains. A line that was typed twice stays
-    once, where it was typed last, unless it answers two questions.
+    differ from a later one in figures alone; the first passages of the other messages; their other passages, those
+    first that the agent took up or that have many names and figures; both ends of messages of which nothing stays yet.
+    A line that was typed twice stays once, where it was typed last, unless it answers two questions.
     """
     turns = analysis.evidence.turns
     room = raw_limit = most_tokens / analysis.counter.scale
@@ -228,26 +235,27 @@ def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
     if sum(raw_tokens.values()) <= raw_limit:
         return OwnWords(all_numbers, {})
     words: dict[str, frozenset[int]] = {}
+    passages = {turn.turn.id: _passages(typed[turn.turn.id]) for turn in speaking}
     for turn in (*speaking[:1], *speaking[1:][-1:]):
-        lines = typed[turn.turn.id]
-        numbers = _fitting(turn, [*_taken_up(analysis, turn, lines), *_inward(lines)], ENDS_SHARE * raw_limit)
+        of_turn = passages[turn.turn.id]
+        numbers = _fitting(turn, [*_taken_up(analysis, turn, of_turn), *_inward(of_turn)], ENDS_SHARE * raw_limit)
         words[turn.turn.id] = numbers
         room -= turn.tokens_of(numbers)
-    for turn_id, binding in _binding(typed).items():
-        if not turns[turn_id].turn.live:
-            room = _grow(words, turns[turn_id], binding, room)
+    for turn_id, binding in _binding(passages).items():
+        room = _grow(words, turns[turn_id], binding, room)
     for turn_id in _ranked(typed, raw_tokens):
         room = _grow(words, turns[turn_id], all_numbers[turn_id], room)
     incomplete = [turn for turn in speaking if words.get(turn.turn.id) != all_numbers[turn.turn.id]]
-    whole_lines = [(turn, line.lines) for turn in incomplete for line in statements(typed[turn.turn.id], inf)]
-    for turn, first_line in {turn.turn.id: (turn, line) for turn, line in reversed(whole_lines)}.values():
-        room = _grow(words, turn, _numbers(first_line), room)
-    dense = [(*spoken, _density(*spoken, _news(spoken[1]) + _uptake(analysis, *spoken))) for spoken in whole_lines]
-    for turn, whole_line, _ in sorted(dense, key=lambda spoken: -spoken[2]):
-        room = _grow(words, turn, _numbers(whole_line), room)
-    for at, turn in enumerate(incomplete):
-        ends = _fitting(turn, _inward(typed[turn.turn.id]), room / (len(incomplete) - at))
-        room = _grow(words, turn, ends, room)
+    for turn in reversed(incomplete):
+        room = _grow(words, turn, _numbers(chain(*passages[turn.turn.id][:1])), room)
+    others = [(turn, passage) for turn in incomplete for passage in passages[turn.turn.id]]
+    dense = [(*spoken, _density(*spoken, _news(spoken[1]) + _uptake(analysis, *spoken))) for spoken in others]
+    for turn, passage, _ in sorted(dense, key=lambda spoken: -spoken[2]):
+        room = _grow(words, turn, _numbers(passage), room)
+    silent = [turn for turn in incomplete if not words.get(turn.turn.id)]
+    for at, turn in enumerate(silent):  # messages of long lines alone
+        pieces = [[line] for line in typed[turn.turn.id]]
+        room = _grow(words, turn, _fitting(turn, _inward(pieces), room / (len(silent) - at)), room)
     left_out = {turn_id: numbers - words.get(turn_id, frozenset()) for turn_id, numbers in all_numbers.items()}
     return OwnWords(words, {turn_id: numbers for turn_id, numbers in left_out.items() if numbers})
 
@@ -293,14 +301,19 @@ def _news(lines: Sequence[Line]) -> int:
     return min(MOST_NEWS, sum(len({*specifics_of(line.text), *figures_of(line.text)}) for line in lines))
 
 
-def _binding(typed: Mapping[str, Sequence[Line]]) -> dict[str, frozenset[int]]:
-    """Return by turn id the numbers of the lines with a binding word in English (never, must), in the order of `typed`,
-    the newest turn first. If lines of several turns differ only in figures, only the newest one is returned."""
+def _binding(passages: Mapping[str, Sequence[Sequence[Line]]]) -> dict[str, frozenset[int]]:
+    """Return by turn id the numbers of the lines with a binding word in English (never, must) in `passages`, and of the
+    other lines of a wrapped paragraph with one, in the order of `passages`, the newest turn first. If lines of several
+    turns differ only in figures, only the newest one is returned."""
     seen: set[str] = set()
     binding: dict[str, frozenset[int]] = {}
-    for turn_id, lines in typed.items():
-        forms = {without_figures(line.text.strip()): line.number for line in binding_lines(lines)}
-        binding[turn_id] = frozenset(number for form, number in forms.items() if form not in seen)
+    for turn_id, of_turn in passages.items():
+        forms: dict[str, frozenset[int]] = {}
+        for passage in of_turn:
+            is_wrapped = not any(line.continues for line in passage)
+            for line in binding_lines(passage):
+                forms[without_figures(line.text.strip())] = _numbers(passage if is_wrapped else [line])
+        binding[turn_id] = frozenset(chain(*(numbers for form, numbers in forms.items() if form not in seen)))
         seen.update(forms)
     return binding
 
@@ -316,20 +329,46 @@ def _grow(words: dict[str, frozenset[int]], turn: TurnEvidence, numbers: frozens
     return room - cost
 
 
-def _inward(lines: Sequence[Line]) -> Iterator[frozenset[int]]:
-    """Yield the numbers of the lines of a message in the order in which they are chosen if not all fit: the first and
-    the last line, lines with binding words in English, lines from both ends inward."""
-    inward = chain.from_iterable(zip(lines, reversed(lines), strict=True))
-    for line in dict.fromkeys([*lines[:1], *lines[-1:], *binding_lines(lines), *inward]):
-        yield frozenset([line.number])
+def _passages(lines: Sequence[Line]) -> list[tuple[Line, ...]]:
+    """Divide the `lines` of a message into passages that have a meaning alone: whole lines, and paragraphs that were
+    wrapped at a fixed width. Lines that are only a tag are left out."""
+    width = max((len(line.text) for line in lines if len(line.text) <= WIDEST_WRAPPED), default=0)
+    passages: list[tuple[Line, ...]] = []
+    for statement in statements(lines, inf):
+        if is_tag(statement.text):
+            continue
+        before = passages[-1][-1] if passages else None
+        if before is not None and statement.numbers[0] == before.number + 1 and _goes_on(before, statement.text, width):
+            passages[-1] += statement.lines
+        else:
+            passages.append(statement.lines)
+    return passages
 
 
-def _taken_up(analysis: Analysis, turn: TurnEvidence, lines: Sequence[Line]) -> list[frozenset[int]]:
-    """Return the numbers of those whole lines of a message that have names that the agent wrote later, those first that
-    have most for their size: in a long form or prompt, these are what is asked."""
-    whole_lines = [line.lines for line in statements(lines, inf)]
-    dense = [(_density(turn, line, _uptake(analysis, turn, line)), _numbers(line)) for line in whole_lines]
-    return [numbers for density, numbers in sorted(dense, key=lambda line: -line[0]) if density]
+def _goes_on(line: Line, following: str, width: int) -> bool:
+    """Return True if the `following` line continues `line`, as its first word had no room in the `width` at which the
+    text is wrapped. Lines that differ in numbers alone are entries of a list."""
+    text = line.text.rstrip()
+    is_full = " " in text and len(text) <= width < len(text) + 1 + len(following.split(maxsplit=1)[0])
+    is_list = _NUMBER.sub("0", text) == _NUMBER.sub("0", following.rstrip())
+    return is_full and width >= NARROWEST_WRAPPED and not is_list and not _ENDS_SENTENCE.search(text)
+
+
+def _inward(passages: Sequence[Sequence[Line]]) -> Iterator[frozenset[int]]:
+    """Yield the numbers of the lines of each of the `passages` of a message in the order in which they are chosen if
+    not all fit: the first and the last, those with binding words in English, those from both ends inward. Passages
+    that only announce others are left out."""
+    meaningful = [passage for passage in passages if not introduces(passage[-1].text)]
+    binding = [passage for passage in meaningful if binding_lines(passage)]
+    inward = chain.from_iterable(zip(meaningful, reversed(meaningful), strict=True))
+    yield from dict.fromkeys(map(_numbers, [*passages[:1], *passages[-1:], *binding, *inward]))
+
+
+def _taken_up(analysis: Analysis, turn: TurnEvidence, passages: Sequence[Sequence[Line]]) -> list[frozenset[int]]:
+    """Return the numbers of the lines of those `passages` of a message that have names that the agent wrote later,
+    those first that have most for their size: in a long form or prompt, these are what is asked."""
+    dense = [(_density(turn, passage, _uptake(analysis, turn, passage)), _numbers(passage)) for passage in passages]
+    return [numbers for density, numbers in sorted(dense, key=lambda passage: -passage[0]) if density]
 
 
 def _uptake(analysis: Analysis, turn: TurnEvidence, lines: Sequence[Line]) -> float:

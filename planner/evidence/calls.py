@@ -55,7 +55,7 @@ _KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
     (_ASK, "ask"),
     (lazy_pattern(_word("write|edit|create|patch|replace|insert|delete|update|apply")), "write"),
     (lazy_pattern(_word("grep|search|find|query|rg")), "search"),
-    (lazy_pattern(_word("read|view|cat|show|fetch|get|list|ls|glob")), "read"),
+    (lazy_pattern(_word("read|view|cat|show|fetch|get|list|ls|glob|describe")), "read"),
 )
 """Patterns of verbs in tools' names, each with the kind of call that it shows; the first match counts."""
 _OPENS = lazy_pattern(_word("open"))

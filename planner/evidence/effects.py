@@ -94,15 +94,15 @@ class Effect:
 
 
 def _cut(text: str, most: int) -> str:
-    """Cut `text` to `most` characters, but keep the first field or word with a digit of what is left out: ``send_mail
+    """Cut `text` to `most` characters, but keep the first field or id with a digit of what is left out: ``send_mail
     Your refund… amount: 41.6``. No field loses its value but keeps its name."""
     if len(text) <= most:
         return text
     kept = _LONE_KEY.sub("…", shortened(text, most))
     left_out = text[len(kept) - 1 :]
-    words = (word.strip(",.;:()") for word in left_out.split())
-    numbers = (part for part in chain(left_out.split(", ")[1:], words) if any(map(str.isdigit, part)))
-    number = next((part for part in numbers if 2 * len(part) < most), "")
+    fields = (field for field in left_out.split(", ")[1:] if any(map(str.isdigit, field)))
+    names = (name for word in left_out.split() for name in specifics_of(word) if any(map(str.isdigit, name)))
+    number = next((part for part in chain(fields, names) if 2 * len(part) < most), "")
     return f"{_LONE_KEY.sub('…', shortened(text, most - len(number) - 1))} {number}" if number else kept
 
 

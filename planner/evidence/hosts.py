@@ -237,6 +237,7 @@ line; not ``Observation: the button is too small``."""
 _IDLE = lazy_pattern(rf"\s*(?:<command-(?:message|name)>|{_any(host.idle for host in HOSTS)})")
 _SENTENCES = lazy_pattern(_any(host.sentences for host in HOSTS))
 _WRAPPING = lazy_pattern(rf"\s*(?:{_any(host.wrapping for host in HOSTS)})")
+_TAG = lazy_pattern(r"\s*</?[\w:-]{1,60}(?: [^<>]{0,200})?/?>\s*")
 _SILENT = lazy_pattern(rf"\s*(?:{_any(host.silent for host in HOSTS)})\s*$")
 _RUNNING = lazy_pattern(rf"\s*(?:{_any(host.running for host in HOSTS)})")
 _RUNNING_ID = lazy_pattern(rf"^[ \t]{{0,80}}(?:{_any(host.running for host in HOSTS)})(\w+)", re.M)
@@ -401,9 +402,14 @@ def without_boilerplate(text: str) -> str:
 
 
 def is_wrapping(text: str) -> bool:
-    """Return True if `text` is a line that a host program prints before or after an output, such as ``Exit code 1``,
-    and no part of the output."""
-    return bool(_WRAPPING.match(text))
+    """Return True if `text` is a line that a host program prints before or after an output, such as ``Exit code 1`` or
+    ``<output>``, and no part of the output."""
+    return bool(_WRAPPING.match(text)) or is_tag(text)
+
+
+def is_tag(text: str) -> bool:
+    """Return True if the line `text` is only a tag: ``<policy>``, ``</div>``."""
+    return _TAG.fullmatch(text) is not None
 
 
 def is_running(text: str) -> bool:

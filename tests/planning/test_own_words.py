@@ -2,6 +2,8 @@
 
 import json
 import re
+import textwrap
+from itertools import product
 
 import pytest
 from hypothesis import example, given, settings
@@ -404,6 +406,21 @@ def test_the_first_line_of_a_message_stays_before_what_was_pasted_below_it(ratio
     ]
     text = said(preview(plan_compaction(messages, "", planner="rules", target_ratio=ratio, now=0.0)).messages)
     assert "Yes, do it tomorrow." in text
+
+
+@given(st.integers(8, 10), st.sampled_from((600, 800, 1_000)), st.integers(60, 90))
+def test_no_half_sentence_of_a_wrapped_text_and_no_bare_tag_stays(number, target, width):
+    syllables = ("ba", "lo", "mi", "tu", "ren", "sok", "fel", "gard", "winn", "o")
+    names = ["".join(name) for name in product(syllables, repeat=3)]
+    paragraphs = [textwrap.wrap(f"{' '.join(names[at::12])}.", width) for at in range(number)]
+    pasted = "\n".join(line for paragraph in paragraphs for line in ("<policy>", *paragraph, "</policy>"))
+    messages = [{"role": "user", "content": f"Here it is.\n{pasted}\nThat is all."}, *work(0), *work(1), *work(2)]
+    messages += [{"role": "user", "content": "Go on."}]
+    lines = pinned(analyze(messages), 200_000, target, "", "", "rules").user_words["t1"]
+    shown = {messages[0]["content"].split("\n")[number - 1] for number in lines}
+    assert not {"<policy>", "</policy>"} & shown
+    assert {"Here it is.", "That is all."} <= shown
+    assert all(shown.isdisjoint(paragraph) or shown.issuperset(paragraph) for paragraph in paragraphs)
 
 
 @given(st.sampled_from(("Einverstanden.", "So we do it, thanks.", "好的，就这样。")))
