@@ -248,7 +248,7 @@ def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
     incomplete = [turn for turn in speaking if words.get(turn.turn.id) != all_numbers[turn.turn.id]]
     for turn in reversed(incomplete):
         room = _grow(words, turn, _numbers(chain(*passages[turn.turn.id][:1])), room)
-    others = [(turn, passage) for turn in incomplete for passage in passages[turn.turn.id]]
+    others = [(turn, one) for turn in incomplete for one in passages[turn.turn.id] if not introduces(one[-1].text)]
     dense = [(*spoken, _density(*spoken, _news(spoken[1]) + _uptake(analysis, *spoken))) for spoken in others]
     for turn, passage, _ in sorted(dense, key=lambda spoken: -spoken[2]):
         room = _grow(words, turn, _numbers(passage), room)
@@ -331,11 +331,11 @@ def _grow(words: dict[str, frozenset[int]], turn: TurnEvidence, numbers: frozens
 
 def _passages(lines: Sequence[Line]) -> list[tuple[Line, ...]]:
     """Divide the `lines` of a message into passages that have a meaning alone: whole lines, and paragraphs that were
-    wrapped at a fixed width. Lines that are only a tag are left out."""
+    wrapped at a fixed width. Lines without words, or with nothing but a tag, are left out."""
     width = max((len(line.text) for line in lines if len(line.text) <= WIDEST_WRAPPED), default=0)
     passages: list[tuple[Line, ...]] = []
     for statement in statements(lines, inf):
-        if is_tag(statement.text):
+        if is_tag(statement.text) or not any(map(str.isalnum, statement.text)):
             continue
         before = passages[-1][-1] if passages else None
         if before is not None and statement.numbers[0] == before.number + 1 and _goes_on(before, statement.text, width):

@@ -66,7 +66,7 @@ _SUBAGENT = lazy_pattern(r"^(?:Task(?:_?Output)?$|Agent|dispatch_agent|spawn_age
 """Names of tools that return another agent's report: ``Task``, ``TaskOutput``; not ``TaskUpdate``, ``create_task``."""
 _COMMAND_OUTPUT = "<task_type>local_bash</task_type>"
 """Mark of a result of Claude Code's tool ``TaskOutput`` which is the output of a command, not an agent's report."""
-_NOTING = lazy_pattern(r"todo|plan|task|think", re.I)
+_NOTING = lazy_pattern(r"todo|plan|task|think|scratchpad|update_topic", re.I)
 """Names of tools with which an agent writes notes for itself, so that they change nothing in the outside world."""
 
 
