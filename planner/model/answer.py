@@ -26,8 +26,7 @@ from planner.reading.lines import join_lines
 MOST_ANSWER_CHARACTERS = 400_000
 """Number of characters of a model's answer that are read: twelve times the longest allowed answer."""
 MOST_PROBLEMS = 12
-"""Largest number of mistakes in an answer that are reported to the model at once: it corrects kinds of mistakes, so a
-longer list does not help."""
+"""Largest number of mistakes that are reported to the model at once: it corrects kinds of mistakes, not each one."""
 REASON_CHARACTERS, GIST_CHARACTERS = 120, 600
 """Lengths to which the model's reason for a choice, and its summary of a turn, are cut."""
 BEST_SCORE: Final = 9
@@ -180,8 +179,7 @@ def read_fact(form: str) -> FactEntry | None:
 
 @dataclass(frozen=True)
 class Scope:
-    """Turns that one answer of the planner model may be about. The answer is checked against them, as a model may name
-    turns or lines that do not exist."""
+    """Turns that one answer of the planner model may be about; a model may name turns or lines that do not exist."""
 
     turns: Sequence[TurnEvidence]
     """Turns that the question shows, in order."""
@@ -230,6 +228,7 @@ class Reading:
     facts: list[ExtractedFact] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     entries: int = 0
+    """Number of lines about turns and facts in the answer; `wrong_entries` of them have a mistake."""
     wrong_entries: int = 0
 
     @property
@@ -265,7 +264,8 @@ def read_answer(answer: PlanAnswer, scope: Scope, now: float) -> Reading:
         reading.count(form, list(_entry_problems(entry, scope)) if entry else [f"not an entry; write {ENTRY_FORM}"])
         entries += [entry] if entry else []
     turns: dict[int, TurnProposal] = {}
-    for entry in sorted(entries, key=lambda entry: entry.only_turn is not None):  # one turn's replaces a range's
+    # an entry about one turn comes later, so that it overrides an entry about a range with that turn
+    for entry in sorted(entries, key=lambda entry: entry.only_turn is not None):
         turns |= {number: _proposal(entry, number, scope) for run in entry.runs for number in scope.numbers_in(run)}
     reading.turns = {f"t{number}": proposal for number, proposal in sorted(turns.items())}
     for form in answer.facts:
@@ -283,8 +283,8 @@ def read_answer(answer: PlanAnswer, scope: Scope, now: float) -> Reading:
 
 
 def _proposal(entry: TurnEntry, number: int, scope: Scope) -> TurnProposal:
-    """Return what a plan can use of `entry` for turn `number`: of a summary, lines that exist, no text with invented
-    names, and nothing if it is for several turns at once. If no lines and no text remain, only the score is used."""
+    """Return the proposal of `entry` for turn `number`. A summary loses its text if that has made-up names, lines that
+    do not exist, and all of both if it is for several turns at once; if nothing remains, only the score is used."""
     strategy: Strategy | None = entry.strategy
     text, excerpts = entry.text, tuple[Range, ...]()
     if strategy == "summarize":
@@ -322,6 +322,7 @@ def _entry_problems(entry: TurnEntry, scope: Scope) -> Iterator[str]:
 
 
 def _fact_problems(fact: FactEntry, scope: Scope) -> Iterator[str]:
+    """Yield the mistakes in `fact` as sentences that the model reads when it is asked again."""
     number = fact.turn
     if number not in scope.by_number:
         yield f"there is no t{number}; the turns are {scope.name}"

@@ -35,8 +35,7 @@ MEND_OUTPUT_TOKENS, MEND_LEAST_SECONDS = 2_048, 5.0
 """Limits of the request to correct statements with made-up names: its output tokens, and the time that must remain
 before the deadline. Without that request, such statements are removed later."""
 THREAD_NAME = "planner model"
-"""Name of the threads that send requests. It serves to suppress instructor's log of failed calls in these threads, as a
-failure is returned as a value."""
+"""Name of the threads that send requests."""
 _SENT_AGAIN = frozenset({408, 409, 429})
 """HTTP statuses below 500 after which a request is repeated, as the SDKs of Anthropic and OpenAI do."""
 LONGEST_PAUSE_SECONDS = 8.0
@@ -94,8 +93,7 @@ class Asking(ABC):
         self.meter.answered(response_usage(response))
 
     def answer(self) -> PlanAnswer:
-        """Return the answer in the newest response, also if the text was cut off or has other words around it. It is
-        empty if the model refused to answer."""
+        """Return the answer in the newest response, even if it is cut off; an empty one if the model refused."""
         return answer_in("" if is_refusal(self.last) else response_text(self.last))
 
     def used(self, reading: Reading, *, cut_off: bool = False) -> AskedOutcome:
@@ -117,6 +115,7 @@ class Asking(ABC):
 
 
 def _is_from_other_thread(record: logging.LogRecord) -> bool:
+    """Return False for instructor's log of a failed call in our threads, which hides it: the failure is returned."""
     return record.threadName != THREAD_NAME
 
 
@@ -165,19 +164,16 @@ class PlannerConversation(Asking):
         spare_tokens: float,
     ) -> None:
         """Prepare to ask `question` at `endpoint` before `deadline`. `notes`: pages of memory that the model wrote for
-        other parts of the conversation; `spare_tokens`: limit of the tokens that the model reads in requests after the
-        first."""
+        other parts of the conversation; `spare_tokens`: limit of the input tokens of all requests but the first."""
         self.endpoint, self.prompts, self.deadline = endpoint, prompts, deadline
         self.system, self.prompt = question.system(prompts), question.text(prompts, notes)
         most = question.tokens(prompts, request.counter, notes) + spare_tokens
         super().__init__(request, question.scope, endpoint.model, endpoint.secrets, Meter(self._cost, most))
         self._repeats_left = self._reasks_left = 0
-        """Numbers of allowed further requests: `_repeats_left` after temporary failures, `_reasks_left` after unusable
-        answers."""
+        """Numbers of further requests: `_repeats_left` after temporary failures, `_reasks_left` after bad answers."""
 
     def ask(self) -> AskedOutcome:
-        """Ask until an answer is usable, at least in part. Then ask once to correct the statements of its brief that
-        contain made-up names."""
+        """Ask until an answer is usable, at least in part; then once more to correct made-up names in its brief."""
         error = None
         try:
             answer = self.create(_usable_answer(self.scope), self.prompt, self.request.settings.max_output_tokens)
@@ -240,14 +236,15 @@ class PlannerConversation(Asking):
         return answer
 
     def _cost(self, body: Mapping[str, Any]) -> Usage:
-        """Estimate the input of a request. A repeated one also contains the unusable answer and its mistakes."""
+        """Estimate the input of the request with this `body`; of the first prompt if it has no messages that can be
+        read. The messages of a repeated request also contain the unusable answer and its mistakes."""
         count = self.request.counter.text
         texts = [message.get("content") for message in body.get("messages", ()) if message.get("role") != "system"]
         message_tokens = sum(count(text) for text in texts if isinstance(text, str))
         return Usage(input_tokens=count(self.system) + (message_tokens or count(self.prompt)), requests=1)
 
     def _worth_another(self, error: BaseException) -> bool:
-        """Return True, and count that, if the request should be repeated after `error`."""
+        """Return True if the request should be repeated after `error`. Each call counts as one repetition."""
         if _is_temporary(error):
             self._repeats_left -= 1
             return self._repeats_left >= 0 and self.meter.may_repeat()
@@ -255,7 +252,7 @@ class PlannerConversation(Asking):
         is_about_answer = isinstance(error, ValueError) and self.last is not None
         if self._reasks_left < 0 or not is_about_answer or is_refusal(self.last):  # a refusal would be repeated
             return False
-        last = response_usage(self.last)  # its input is sent again, with the answer and a text about what is wrong
+        last = response_usage(self.last)  # the next request repeats its input and answer, and lists the mistakes
         return self.meter.may_read(last.read_tokens + 2 * last.output_tokens)
 
 

@@ -99,12 +99,11 @@ def _viewer_numbers(turn: TurnEvidence) -> Mapping[int, int]:
 def lines_of_cards(
     request: PlanRequest, turns: Sequence[TurnEvidence], header: Callable[[TurnEvidence], str], most_raw_tokens: float
 ) -> Mapping[str, tuple[frozenset[int], Mapping[str, int]]]:
-    """Choose the lines that the cards of `turns` show, and return their numbers by turn id; a turn without an id there
-    has no card of its own. The lines, the `header` of each card, and one header for each group of neighbouring turns
-    without cards take at most `most_raw_tokens` together.
+    """Choose the lines that the cards of `turns` show. The lines, the `header` of each card, and one header for each
+    group of neighbouring turns without cards take at most `most_raw_tokens` together.
 
-    After the numbers is the count of result lines that are left out because the card of another turn shows the same
-    text, by that turn's id: ``{"t12": 30}``. So the model knows that a page still looked as before.
+    Return two values for each turn with a card, by its id: the numbers of the shown lines; and how many result lines
+    are left out because another card shows the same text, by the other's id (``{"t12": 30}``: the page was unchanged).
     """
     cards = _Cards(request, turns, header, most_raw_tokens)
     for group in _in_order(request, turns):
@@ -117,7 +116,8 @@ def lines_of_cards(
 def _repeats_by_source(
     request: PlanRequest, turns: Sequence[TurnEvidence], cards: _Cards
 ) -> Mapping[str, Mapping[str, int]]:
-    """Return the counts of repeated lines by turn id, for the turns whose cards have tokens reserved for them."""
+    """Return by turn id how many of its left-out lines each other card shows (see `lines_of_cards`). Only cards are
+    counted that have reserved the tokens for this remark in their header."""
     by_id = {turn.turn.id: turn for turn in turns}
     shown_in: dict[str, str] = {}
     for turn_id, numbers in cards.shown.items():
@@ -160,8 +160,7 @@ def _figures_first(turns: Iterable[TurnEvidence]) -> Iterator[LineGroup]:
 
 
 def _by_share(queues: Iterable[tuple[Iterator[LineGroup], float]]) -> Iterator[LineGroup]:
-    """Merge `queues`, always from the one that is furthest below its share of the tokens so far. Lines that an earlier
-    group contained are left out."""
+    """Merge `queues`: the next group comes from the one furthest below its share of tokens. Repeated lines go out."""
     shares = dict(queues)
     spent = dict.fromkeys(shares, 0.0)
     seen: dict[str, set[int]] = defaultdict(set)
@@ -271,7 +270,7 @@ def _is_hidden(turn: TurnEvidence, number: int) -> bool:
 
 
 class _Cards:
-    """Lines chosen so far for the cards of all turns. `add` holds the limits of raw tokens of all cards and of one."""
+    """Lines chosen so far for the cards of all turns. No card, nor all together, exceed their limits of raw tokens."""
 
     def __init__(
         self, request: PlanRequest, turns: Sequence[TurnEvidence], header: Callable[[TurnEvidence], str], limit: float
@@ -292,9 +291,8 @@ class _Cards:
         """Texts of all shown lines under ""; the same by the part of a turn, ``result``; the user's also by turn id."""
 
     def add(self, group: LineGroup) -> bool:
-        """Add the lines of `group` to the card of its turn, and the lines in short gaps between shown lines. Return
-        False, and add nothing, if all cards together would be too large. A group that makes only its own card too large
-        is skipped."""
+        """Add the lines of `group` to the card of its turn, and those in short gaps between shown lines. A group that
+        would make its card too large is skipped. Return False if it would make all cards together too large."""
         turn, turn_id, candidates = group.turn, group.turn.turn.id, self._candidates(group)
         repeats = {n for n, text in candidates.items() if self._is_repeat(turn, turn.lines[n - 1], text)}
         texts = {number: text for number, text in candidates.items() if number not in repeats}
@@ -322,6 +320,7 @@ class _Cards:
         return {n: card_line(self._request, turn, turn.lines[n - 1]) for n in numbers if not _is_hidden(turn, n)}
 
     def _show(self, turn: TurnEvidence, texts: Mapping[int, str]) -> None:
+        """Add the lines `texts`, by number, to the card of `turn`, and to the texts that no other line may repeat."""
         self.shown.setdefault(turn.turn.id, set()).update(texts)
         for number, text in texts.items():
             line = turn.lines[number - 1]
@@ -339,15 +338,15 @@ class _Cards:
         """Return True if `line`, which its card would show as `text`, can be left out, as the same text is shown.
 
         A line of the user is compared with those of its own turn; a short one with a digit is never a repeat. A line of
-        a call is compared with the header, and a line of a result with all lines. Other lines are compared only with
-        their kind, because the announcement of an action does not show that it was done.
+        a result is compared with all shown lines, and any other only with those of the same part, as the announcement
+        of an action does not show that it was done. A line of a call also repeats what the header shows.
         """
         plain = _unmarked(text)
         is_short = len(plain) < REPEAT_CHARACTERS
         if line.source == "user":
             is_value = is_short and any(map(str.isdigit, plain))
             return not is_value and plain in self._texts[turn.turn.id]
-        if line.number in turn.obligations:
+        if line.number in turn.obligations:  # why something failed
             return False
         if line.part == "call" and is_in_header(text, self._header(turn)):
             return True
@@ -355,7 +354,8 @@ class _Cards:
 
 
 def _between(turn: TurnEvidence, new: Set[int], shown: Set[int]) -> Iterator[int]:
-    """Yield the lines between a line of `new` and a near one of `new` or `shown` in the same text."""
+    """Yield the numbers of the lines in short gaps: between a line of `new` and another of `new` or `shown` at most
+    `GAP_LINES` + 1 lines away in the same text."""
     for number in new:
         for step in (-1, 1):
             near = range(number + step, number + step * (GAP_LINES + 2), step)
@@ -367,7 +367,7 @@ def _between(turn: TurnEvidence, new: Set[int], shown: Set[int]) -> Iterator[int
 
 def is_in_header(text: str, header: str) -> bool:
     """Return True if the `header` of a card contains all words of `text`, the line of a call."""
-    return not _words(_KEYS.sub(" ", text)) - _words(header)
+    return _words(_KEYS.sub(" ", text)) <= _words(header)
 
 
 def _words(text: str) -> set[str]:

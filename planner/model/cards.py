@@ -37,6 +37,7 @@ MOST_FLAGS = 16
 PINNED_MARK = "*"
 """Character after the number of a card's line that stays in the context whatever the planner model decides."""
 _PART_MARKS = {"user": "|", "assistant": ":", "call": ">", "result": "|"}
+"""Character after the number of a card's line, by the part of the turn: ``12> grep -n foo``."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ def turn_cards(
 
 
 def _pinned(request: PlanRequest) -> Pinned:
+    """Return what stays in the context whatever the planner model decides."""
     settings = request.settings
     view = settings.window_tokens, request.target_tokens, settings.target_model
     return pinned(request.analysis, *view, None, "model")
@@ -88,7 +90,7 @@ def _card(
 ) -> Card:
     """Return the card of `turn` with the lines `shown`. If other cards show the same text as lines that are left out,
     the header names the one with most of them, by `repeats`."""
-    header = _header(request, turn, 0)
+    header = _header(request, turn, 0)  # without the number of all lines, unless lines are left out
     left_out = [line for line in turn.lines if line.number not in shown and line.text.strip()]
     if not all(line.part == "call" and is_in_header(card_line(request, turn, line), header) for line in left_out):
         header = _header(request, turn, len(turn.lines))
@@ -112,7 +114,7 @@ def _marks(turn: TurnEvidence) -> Mapping[int, str]:
     """Return the mark of each line by its number, such as ``>`` for a call. The prompt explains the marks."""
     marks = {line.number: ":" if line.source == "planner" else _PART_MARKS[line.part] for line in turn.lines}
     for place, call in enumerate(turn.calls, 1):
-        marks |= turn.sides(call)
+        marks |= turn.sides(call)  # "+" and "-" for the new and old lines of an edit
         if len(turn.calls) > 1:
             marks |= {line.number: f"|{place}" for line in turn.lines.of_block(call.result_block)}
     marks |= {number: "!" for number in turn.failure_lines if marks[number][0] in "|>"}
@@ -123,7 +125,7 @@ def _marks(turn: TurnEvidence) -> Mapping[int, str]:
 
 
 def _header(request: PlanRequest, turn: TurnEvidence, all_lines: int) -> str:
-    """Return the header of a turn's card. The number of `all_lines` is left out if it is 0."""
+    """Return the header of a turn's card: ``## t12 · 812/40 · Read a.py`` with its tokens and `all_lines`, if not 0."""
     size = f"{turn.tokens}/{all_lines}" if all_lines else f"{turn.tokens}"
     calls = _calls_or_sender(request, turn, HEADER_CALLS_CHARACTERS)
     return " · ".join(filter(None, (f"## {turn.turn.id}", size, calls, *_hints(turn))))
@@ -185,7 +187,7 @@ def _index_line(request: PlanRequest, turn: TurnEvidence, characters: int) -> st
 
 
 def turn_lines(request: PlanRequest, turns: Iterable[TurnEvidence]) -> str:
-    """Return one line about each of `turns`, which are next to those that the model is asked about, as context."""
+    """Return one line about each of `turns`, as context: they are next to the turns that the model is asked about."""
     return "\n".join(_index_line(request, turn, NEIGHBOUR_CALLS_CHARACTERS) for turn in turns)
 
 
@@ -212,8 +214,8 @@ def earlier_choices(request: PlanRequest, earlier: CompactionPlan, most_tokens: 
 def _choice_lines(
     request: PlanRequest, earlier: CompactionPlan, turns: Sequence[TurnEvidence], characters: int
 ) -> Iterator[str]:
-    """Yield the lines of `earlier_choices`, with calls and summaries of at most `characters`. With 0, all neighbouring
-    turns with the same choice share a line."""
+    """Yield the lines of `earlier_choices`, with calls and summaries of at most `characters`. Neighbouring turns share
+    a line if they were replaced or dropped; with 0 `characters`, also if they were kept or summarized."""
     for strategy, run in groupby(turns, lambda turn: earlier.decisions[turn.turn.id].strategy):
         members = list(run)
         if strategy in ("reference", "drop") or not characters:

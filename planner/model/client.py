@@ -56,7 +56,7 @@ class Endpoint:
     speaks_anthropic: bool
     """True if requests have the form of Anthropic's Messages API."""
     takes_timeout: bool
-    """True if a time limit can be passed with a request."""
+    """True if a request can have a time limit."""
     retries: int = 0
     """Number of times that this package repeats a request after temporary failures; 0 if the client does it itself."""
     secrets: tuple[str, ...] = ()
@@ -143,6 +143,7 @@ def _account_of(client: Any) -> Account | None:
 
 
 def _provider_client(model: str) -> Any:
+    """Return instructor's client for a `model` of any provider, ``openai/gpt-5-mini``, with keys of the environment."""
     import instructor
 
     logging.getLogger("instructor").addHandler(logging.NullHandler())  # its traceback says no more than our error
@@ -157,6 +158,7 @@ def _provider_client(model: str) -> Any:
 
 
 def _own_client() -> Any:
+    """Return a new client of anthropic, with the credentials in the environment."""
     import anthropic
 
     try:
@@ -171,8 +173,8 @@ def _own_client() -> Any:
 
 
 def _account_client(account: Account) -> Any:
-    """Return a client that sends the account's headers and follows no redirects. It sends no header that the SDK adds
-    about the sender: a key from the environment may belong to another host."""
+    """Return a client that sends the account's headers and follows no redirects. Headers in which the SDK identifies
+    the sender are removed: they may have a key from the environment, which belongs to another host."""
     import anthropic
 
     def set_headers(request: Any) -> None:
@@ -186,8 +188,8 @@ def _account_client(account: Account) -> Any:
 
 
 def _client_endpoint(client: Any, model: str | None) -> Endpoint:
-    """Return the connection that uses a client of anthropic or instructor. One that forces a tool, which current Claude
-    models refuse, is replaced by one that asks for JSON."""
+    """Return the connection that uses a client of anthropic or instructor. A client of instructor that forces a tool,
+    which current Claude models refuse, is replaced by one that asks for JSON."""
     import instructor
     from instructor.core import ClientError
 
@@ -247,7 +249,8 @@ def _check_key(client: Any) -> None:
 
 def is_same_account(client: Any, other: Any) -> bool:
     """Return True if both clients send to the same address with the same key."""
-    first, second = (getattr(wrapper, "client", wrapper) for wrapper in (client, other))  # instructor's wrap one
+    # a client of instructor wraps one of anthropic
+    first, second = (getattr(wrapper, "client", wrapper) for wrapper in (client, other))
     names = ("base_url", "headers", "api_key", "auth_token", "credentials")
     return all(getattr(first, name, None) == getattr(second, name, None) for name in names)
 
@@ -261,8 +264,8 @@ def keys_of(client: Any) -> tuple[str, ...]:
 _KEY = re.compile(r"\b(?:sk|pk|key)-[\w-]{6,}")
 """Form of an API key: ``sk-ant-api03-…``; not ``task-force``."""
 _LEAST_KEY = 8
-"""Smallest number of characters of a key that is removed from error texts. A shorter one is no real key, but the word
-of a test or a local model, and other words contain its letters: ``any`` in ``many``."""
+"""Smallest length of a key that is removed from error texts. A shorter one is no real key, but a word such as ``any``,
+which other words contain: ``many``."""
 _CURES = {
     401: "the API key was refused (401): set the provider's variable, such as ANTHROPIC_API_KEY, to a valid key",
     403: "the API key may not use it (403): use another key or model",
@@ -365,6 +368,7 @@ def _root(error: BaseException) -> BaseException:
 
 
 def _problem_and_cure(cause: BaseException) -> str:
+    """Return what happened, by the HTTP status or class name of an SDK's error, and what the caller can do about it."""
     name, status = type(cause).__name__, getattr(cause, "status_code", None)
     if isinstance(status, int):
         otherwise = f"the API refused the request ({status}: {_message(cause)}): change what it names"
@@ -381,6 +385,7 @@ def _problem_and_cure(cause: BaseException) -> str:
 
 
 def _problem(error: BaseException) -> str:
+    """Return the first mistake that pydantic lists in a model's answer, or the first line of another `error`."""
     listed = error.errors(include_url=False) if isinstance(error, ValidationError) else ()
     text = listed[0]["msg"].removeprefix("Value error, - ") if listed else str(error)
     return safe_line(text.split("\n")[0], 160)
@@ -397,11 +402,9 @@ def _message(error: BaseException) -> str:
 # Cost of requests.
 
 _GAVE_UP_WAITING = frozenset({408, 504, 524})
-"""HTTP statuses of a gateway that gave up waiting, so that the provider may have read the request and bill it. After
-other errors it has not read it."""
+"""HTTP statuses of a gateway that gave up waiting: only then the provider may have read the request and bill it."""
 _NOT_SENT = ("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol", "TypeError")
-"""Names of errors that are raised before a request is sent, so that it costs nothing. A TypeError comes from an SDK
-that does not accept an argument or has no key."""
+"""Classes of errors that are raised before a request is sent; a TypeError comes from an SDK that lacks the key."""
 
 
 class Meter:
@@ -444,11 +447,10 @@ class Meter:
         self._spending = self._spending[0] + usage, False
 
     def failed(self, failure: BaseException) -> None:
-        """Charge the running request, which failed, once for each time that the SDK sent it. It costs nothing if the
-        provider cannot have read it."""
+        """Charge the running request, which failed, once for each time it was sent; not if the provider refused it."""
         finished, is_running = self._spending
-        times = 1 + _retries_of(failure) if is_running and _may_be_read(failure) else 0
-        self._spending = sum([self._cost(self._body)] * times, finished), False
+        times_sent = 1 + _retries_of(failure) if is_running and _may_be_read(failure) else 0
+        self._spending = sum([self._cost(self._body)] * times_sent, finished), False
 
 
 def _may_be_read(failure: BaseException) -> bool:

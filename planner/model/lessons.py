@@ -142,5 +142,5 @@ def review_question(candidates: str) -> Question:
 
 
 def _request(analysis: Analysis, settings: PlanSettings) -> PlanRequest:
-    """Return a plan request without a task whose target all turns fit, as cards and questions need one."""
+    """Return a plan request, which cards and questions need, without a task; all turns fit in its target size."""
     return PlanRequest(analysis, "", "", max(1, analysis.tokens), settings, time.time())

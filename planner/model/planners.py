@@ -53,8 +53,7 @@ class ModelPlanner:
     """Folder with the user's own prompts; each replaces the packaged one of the same name."""
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """Ask the model about ``request.history`` and return its choices; rules judge the turns that it leaves out or
-        gets wrong.
+        """Ask the model about ``request.history`` and return its choices; rules judge all turns without a valid choice.
 
         Raises:
             PlannerUnavailable: no question got a usable answer; the error has the cost.
@@ -65,7 +64,7 @@ class ModelPlanner:
         return _asked_proposal(request, load_prompts(self.prompts_dir), after_prefix, by_cards)
 
     def _after_prefix(self, deadline: float, basis: QuestionBasis, prompts: Prompts) -> AskedOutcome | str:
-        """Ask after the agent's last request (see `AskAfterPrefix`)."""
+        """Ask after the agent's last request, in the provider's cache (see `AskAfterPrefix` for what is returned)."""
         request, agent = basis.request, basis.request.agent_request
         if agent is None:
             return ""
@@ -104,8 +103,7 @@ class ModelPlanner:
 
 
 def _over_limit(request: PlanRequest, cost: Callable[[], Usage]) -> str:
-    """Return why a question is not asked that reads more than the session allows; else "". Without a limit, `cost` is
-    not called."""
+    """Return why a question is not asked, if its `cost` is more than the session allows; else ""."""
     left_tokens = request.input_left_tokens
     if math.isinf(left_tokens) or cost().read_tokens <= left_tokens:
         return ""
@@ -115,7 +113,8 @@ def _over_limit(request: PlanRequest, cost: Callable[[], Usage]) -> str:
 def _asked_proposal(
     request: PlanRequest, prompts: Prompts, after_prefix: AskAfterPrefix, by_cards: AskByCards
 ) -> Proposal:
-    """Ask a model, first by `after_prefix`, which is cheaper, and without a usable answer there by `by_cards`."""
+    """Ask a model, first after the agent's cached request (`after_prefix`), which is cheaper; without a usable answer
+    there, with cards, the excerpts of turns (`by_cards`). Return its choices."""
     basis = QuestionBasis.of(request)
     tried = after_prefix(basis, prompts)
     notes = [f"not asked after the agent's prefix: {tried}"] if tried and isinstance(tried, str) else []
@@ -124,7 +123,7 @@ def _asked_proposal(
         if tried.reading is not None:
             return _merged([tried], prompts, request, asked="prefix")
         failed = [tried]
-        if request.read_tokens:
+        if request.read_tokens:  # 0 in a session's first plan, to which the limit of the session does not apply
             request = replace(request, read_tokens=request.read_tokens + tried.usage.read_tokens)
             basis = replace(basis, request=request)
     questions, why_not = plan_questions(basis, prompts)
@@ -136,8 +135,7 @@ def _outcomes_in_order(
     questions: Sequence[Question], ask: Callable[[Sequence[Question], str], list[AskedOutcome]], basis: QuestionBasis
 ) -> list[AskedOutcome]:
     """Ask all `questions` but the last in parallel; then the last one, about the newest turns, with the briefs from the
-    other answers, so that its answer has the brief of the whole history. `ask` asks some questions with such briefs.
-    """
+    other answers, so that its answer has the brief of the whole history. `ask`: asks questions, with such briefs."""
     first = ask(questions[:-1], "") if len(questions) > 1 else []
     counter = basis.request.counter
     briefs, _ = fit_brief(_joined_brief(first), counter, notes_tokens(basis, len(questions)) / counter.scale)
@@ -160,8 +158,8 @@ def _merged(
     notes: Sequence[str] = (),
 ) -> Proposal:
     """Merge the answers in `outcomes`, in the order of the history, into one proposal. It has the model's choices and
-    brief, or the rules' own where the model has none, and the facts of both. `failed`: outcomes of questions that were
-    asked before, whose cost counts, too; `notes`: reasons why other questions were not asked.
+    brief, or the rules' own where the model has none, and the facts of both. `failed`: outcomes of earlier questions
+    without an answer, as their cost counts, too; `notes`: reasons why other questions were not asked.
 
     Raises:
         PlannerUnavailable: questions were asked, and none has an answer.
@@ -178,7 +176,7 @@ def _merged(
     readings = [outcome.reading for outcome in outcomes if outcome.reading is not None]
     turns = {turn_id: proposal for reading in readings for turn_id, proposal in reading.turns.items()}
     facts = {(fact.type, fact.content): fact for reading in readings for fact in reading.facts}
-    last = outcomes[-1].reading
+    last = outcomes[-1].reading  # only the last question asks for the brief of the whole history
     brief = _joined_brief(outcomes[-1:] if last is not None and last.brief else outcomes)
     provenance = Provenance(
         planner="model",
@@ -201,8 +199,7 @@ def _merged(
 
 def _read_turns(outcomes: Sequence[AskedOutcome], request: PlanRequest) -> dict[str, Any]:
     """Return the fields of a `Provenance` on what planner models have read, in earlier plans and now: the number of
-    turns up to the newest one read, without the last turn, as it may not be answered yet; and the ids of those skipped.
-    """
+    turns up to the newest one read, without the last turn, as it may not be answered yet; and ids of skipped ones."""
     read, _ = read_and_new(request, earlier_plan(request))
     read_numbers = {turn.turn.number for turn in read}
     read_numbers.update(*(outcome.reading.asked for outcome in outcomes if outcome.reading))
@@ -220,8 +217,7 @@ class RelayedQuestion:
     """Question to a model that another program sends, because only that program has a login."""
 
     via: Literal["fork", "complete"]
-    """Way to ask: ``fork`` adds the prompt to a copy of the agent's conversation, so that the agent's own model reads
-    it; ``complete`` sends it in a separate request."""
+    """Way to ask: ``fork`` adds the prompt to a copy of the agent's conversation, ``complete`` sends it separately."""
     prompt: str
     system: str = ""
     model: str = ""
@@ -268,8 +264,7 @@ class RelayedPlanner:
     agent_model: str = ""
     """Agent's own model, which answers if the question is added to a copy of the agent's conversation."""
     prefix_tokens: int = 0
-    """Size of the agent's conversation, to a copy of which the question is added; 0 to ask with excerpts of turns
-    instead."""
+    """Size of the agent's conversation, if the question is to be added to a copy of it; 0 to ask with cards."""
 
     def propose(self, request: PlanRequest) -> Proposal:
         """Return the choices in the answers about ``request.history``; rules judge the turns that they leave out.

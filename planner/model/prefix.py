@@ -37,7 +37,7 @@ def why_not_prefix(agent: AgentRequest, model: str | None) -> str:
         return "the agent's request forces a tool"
     thinking = body.get("thinking")
     is_enabled = isinstance(thinking, Mapping) and thinking.get("type") == "enabled"
-    # it drops manual thinking when the user's words follow results (Anthropic, "Prompt caching", what invalidates it)
+    # the API drops manual thinking when user's text follows results (Anthropic, "Prompt caching", what invalidates it)
     if is_enabled and model_family(str(body.get("model", ""))).thinks_manually:
         return "the agent's model drops earlier thinking when a user speaks, and with it the cache"
     marks = list(cache_marks([body, *(body.get(name) for name in ("tools", "system", "messages"))]))
@@ -50,9 +50,9 @@ def why_not_prefix(agent: AgentRequest, model: str | None) -> str:
 
 
 def request_behind_prefix(agent: AgentRequest, question: str, max_output_tokens: int) -> dict[str, Any]:
-    """Return a copy of the agent's request body with `question` at its end, so that its cached part is the same. If the
-    last message is a user's (such as tool results), the question becomes its last block; else a new message. An output
-    limit lower than `max_output_tokens` is raised, as it is not part of the cache."""
+    """Return a copy of the agent's request body with `question` at its end, so that the cached part is the same: as a
+    block of the last message if that is a user's (such as tool results), else as a new message. An output limit lower
+    than `max_output_tokens` is raised, as it is not part of the cache."""
     messages = list(agent.body["messages"])
     block = {"type": "text", "text": question}
     if messages[-1].get("role") == "user":
@@ -99,8 +99,7 @@ class PrefixQuestion(Asking):
         self.label = "not answered after the agent's prefix"
 
     def ask(self) -> AskedOutcome:
-        """Ask once and return the outcome: what could be read from the answer, or a failure if it is unusable. May
-        raise an error of the SDK."""
+        """Ask once. Return the usable parts of the answer, or a failure; may raise an error of the SDK."""
         from anthropic.types import Message
 
         body = request_behind_prefix(self.agent, self.text, self.request.settings.max_output_tokens)

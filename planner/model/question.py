@@ -33,8 +33,7 @@ from planner.rules import rules_brief
 from planner.selection import brief_limit, frame_tokens, least_tokens, recorded_turns
 
 REQUEST_CHARACTERS = 600
-"""Largest length of the user's latest request, and of the task, at the top of a question. The excerpts of turns show
-more."""
+"""Largest length of the user's latest request, and of the task, at the top of a question. The cards show more."""
 NEIGHBOURS = 12
 """Number of turns before and after a piece of the history that its question lists, one line each, as context."""
 WORDS_CHARACTERS, WORD_CHARACTERS = 6_000, 240
@@ -82,8 +81,7 @@ LEAST_CARDS_SHARE, LEAST_NEW_RATIO = 0.08, 3.0
 new turns, as a multiple of the question's other text, which every question costs again. With these, a question is due
 after the content of three or four calls."""
 CARD_TRIES = 3
-"""Number of attempts to make cards that fit. Each has a smaller budget, because headers and required lines may exceed
-it."""
+"""Number of attempts to make cards that fit, each with a smaller budget, as headers may exceed the first one."""
 
 
 @dataclass(frozen=True)
@@ -168,13 +166,12 @@ class Question:
 
     @cached_property
     def shown(self) -> Mapping[str, str]:
-        """Texts for the variables of the prompt, without secrets, as they may go to another provider than the
-        agent's."""
+        """Texts for the variables of the prompt, without secrets, as they may go to another provider."""
         shown: Mapping[str, str] = redact(self.values, self.secrets)
         return shown
 
     def tokens(self, prompts: Prompts, counter: TokenCounter, notes: str = "") -> int:
-        """Return the tokens that the model reads for the question, with `notes` as in `text`."""
+        """Return the tokens that the model reads for the question; `notes` as in `text`."""
         return counter.text(self.system(prompts)) + counter.text(self.text(prompts, notes))
 
 
@@ -202,14 +199,13 @@ def plan_questions(basis: QuestionBasis, prompts: Prompts) -> tuple[Sequence[Que
 
 
 def notes_tokens(basis: QuestionBasis, questions: int) -> int:
-    """Return the tokens to reserve in the last question for the briefs in the answers to the others. `questions`:
-    number of questions."""
+    """Return the tokens that the last of so many `questions` needs for the briefs in the answers to the others."""
     return (questions - 1) * brief_tokens(basis, basis.turns) if questions > 1 else 0
 
 
 def _cards_budget(basis: QuestionBasis, around_tokens: int) -> int | str:
-    """Return how many tokens the cards of all new turns may take, or a text why the model is not asked.
-    `around_tokens`: size of a question without its cards."""
+    """Return how many tokens the cards (excerpts) of all new turns may take, or a text why the model is not asked.
+    `around_tokens`: size of a question without its cards, which every piece of the history costs again."""
     settings, left_tokens = basis.request.settings, basis.request.input_left_tokens
     new_tokens = _tokens(basis.new)
     if basis.earlier is not None:
@@ -223,6 +219,7 @@ def _cards_budget(basis: QuestionBasis, around_tokens: int) -> int | str:
     pieces = 1 + budget // settings.piece_tokens
     room_tokens = int(left_tokens) - pieces * around_tokens - notes_tokens(basis, pieces)
     least_share = min(LEAST_CARDS_SHARE, ratio / 2)
+    # tokens by which the conversation must grow until new turns and cards are large enough; `ratio` of them may be read
     missing_tokens = max(
         LEAST_NEW_RATIO * around_tokens - new_tokens, (least_share * new_tokens - room_tokens) / (ratio - least_share)
     )
@@ -300,8 +297,7 @@ def _piece_sizes(basis: QuestionBasis, scope: Scope, brief: str, *, is_last: boo
 
 def sizes_text(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> str:
     """Return sentences that state for the model how large the conversation is, how much of it may stay, and how long
-    its answer about `turns` may be. The limit of the brief is in characters and in lines, that of the choices in
-    entries, as a model can count lines and entries."""
+    its answer about `turns` may be: in characters, lines and entries (choices), as a model can count the last two."""
     request, least_tokens, page_tokens = basis.request, basis.least_tokens, brief_tokens(basis, turns)
     all_tokens = request.evidence.tokens
     kept_tokens, page_lines = min(all_tokens, request.target_tokens), max(1, round(page_tokens / LINE_TOKENS))
@@ -354,8 +350,8 @@ def _failures_sentence(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> s
 
 
 def choice_tokens(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> int:
-    """Return how many tokens of turns and lines the model may choose in an answer about `turns`. It is 0 if there is so
-    little space that the model only writes the brief."""
+    """Return how many tokens of turns and lines the model may choose to keep, in an answer about `turns`. It is 0 if
+    there is less space than `LEAST_CHOICE_TOKENS`: then the model only writes the brief (the page of memory)."""
     request = basis.request
     stay = min(request.evidence.tokens, request.target_tokens)
     free = stay - basis.least_tokens - brief_tokens(basis, turns) - frame_tokens(request)
@@ -364,8 +360,8 @@ def choice_tokens(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> int:
 
 
 def brief_tokens(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> int:
-    """Return the limit in tokens for the brief in an answer about `turns`: as much as their content needs, within the
-    model's output limit and the turns' share of the target."""
+    """Return the limit in tokens for the brief (page of memory) in an answer about `turns`: as much as their content
+    needs, within the model's output limit and their share of the space for a brief in the compacted messages."""
     request = basis.request
     room = brief_limit(request, basis.least_tokens) * _tokens(turns) / max(1, request.evidence.tokens)
     need = sum(turn.once(_need) for turn in turns if not turn.superseded_by) * request.counter.scale
@@ -373,7 +369,7 @@ def brief_tokens(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> int:
 
 
 def _need(turn: TurnEvidence) -> float:
-    """Return how many raw tokens the brief needs for `turn`."""
+    """Return how many raw tokens (before the counter's `scale`) the brief needs for `turn`, by kind of line."""
     tokens = 0.0
     for line in turn.lines.to_read():
         if line.number not in turn.boilerplate_lines:
@@ -384,12 +380,12 @@ def _need(turn: TurnEvidence) -> float:
 
 
 def _most_brief(request: PlanRequest) -> int:
+    """Return the tokens of the model's output limit that the brief may take."""
     return int(request.settings.max_output_tokens * BRIEF_OUTPUT_SHARE)
 
 
 def _latest_request(turns: Sequence[TurnEvidence]) -> str:
-    """Return the user's last message, with its turn id, the number of turns since, and the option or question that it
-    answers if it is a short reply."""
+    """Return the user's last message, with its turn id, the number of turns since, and, of a reply, what it answers."""
     turn = next((turn for turn in reversed(turns) if turn.user_lines), None)
     if turn is None:
         return "(none)"
@@ -430,7 +426,7 @@ def _typed_words(turns: Sequence[TurnEvidence]) -> str:
 
 
 def _newest_about(scope: Scope, page: Sequence[PageStatement], characters: int) -> str:
-    """Return the newest statements of `page` about turns of `scope` that fit in `characters`, one a line."""
+    """Return the newest statements of `page` about turns of `scope` that fit in `characters`, in `page`'s order."""
     number = {turn.turn.id: turn.turn.number for turn in scope.turns}
     last_cited = [max((number.get(turn_id, 0) for turn_id in statement.turns), default=0) for statement in page]
     lines: dict[int, str] = {}
