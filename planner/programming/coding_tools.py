@@ -136,8 +136,9 @@ def commands_of(line: str) -> tuple[Command, ...]:
 
 @lru_cache(maxsize=4_096)
 def _parsed(line: str) -> tuple[Command, ...]:
+    """Split a shell line without here-documents into its commands (see `commands_of`)."""
     commands: list[Command] = []
-    # words and outputs of the present command, until an operator ends it
+    # words and outputs of the present command, until an operator ends it; the added line break ends the last one
     words: list[str] = []
     outputs: list[PathChange] = []
     operator, redirect = ";", ""  # the operator before the command; a redirection, until the next word names its file
@@ -173,8 +174,8 @@ def _without_git_options(command: Command) -> Command:
 
 
 def is_looking(command: Command) -> bool:
-    """Return True if a shell command only reads: ``git log``, ``gh api repos/a``; not ``git push``. It does if it is in
-    `_LOOKING`, or if its subcommand begins with ``show``, ``list`` or ``capture``."""
+    """Return True if a shell command only reads: its first words are in `_LOOKING` (``git log``), or its second or
+    third word begins with ``show``, ``list`` or ``capture``; not ``git push``."""
     words = command.words[:3]
     if any(word.partition("-")[0] in ("show", "list", "capture") for word in words[1:]):
         return True
@@ -213,6 +214,7 @@ def shell_changes(commands: Sequence[Command]) -> list[PathChange]:
     for command in commands:
         words = command.words
         if words[0] == "cd":
+            # "$": unknown folder; below, all names with such a mark are left out
             folder = _within(folder, words[1].strip("\"'")) if len(words) == 2 else "$"
         copies = [PathChange(word, _WRITTEN) for word in words[1:] if words[0] == "tee" and word[0] != "-"]
         outputs = [output for output in (*command.outputs, *copies) if _NAME.fullmatch(output.path)]
@@ -292,8 +294,8 @@ _REMARK = lazy_pattern(r"//|/?\*|#(?!include)|--|<!--|\W*$")
 
 
 def read_tool(name: str, arguments: Mapping[str, Any], reading: CallReading) -> CallReading:
-    """Add to `reading` what the knowledge of programming tools shows about a call: its kind, its command and files, and
-    which arguments hold the removed and added texts of an edit. `name`: name of the tool."""
+    """Add to `reading` (what general rules know of a call) the kind of a programming tool's call, its command and
+    files, and which arguments hold the removed and added texts of an edit. `name`: name of the tool."""
     command = argument(arguments, _COMMANDS)
     commands = _commands_of_call(name, arguments, command)
     kind = _kind(name, command, commands, reading.kind)
@@ -337,7 +339,7 @@ def commands_in(call: Call) -> tuple[Command, ...]:
 
 
 def _commands_of_call(name: str, arguments: Mapping[str, Any], command: str) -> tuple[Command, ...]:
-    """Return the shell commands in the argument `command`; none if it is other code."""
+    """Return the shell commands in the argument `command` of a call; none if that is code in another language."""
     is_script = name == "exec" and command == arguments.get("input")  # Codex's tool, in place of a shell line
     is_shell = _SHELL.search(name) is not None and command != arguments.get("code")
     return commands_of(command) if command and is_shell and not is_script else ()
@@ -366,7 +368,8 @@ def edit_of(call: Call) -> tuple[str, str]:
 
 
 def _tried(arguments: Mapping[str, Any], command: str) -> str:
-    """Return the first line that an edit adds or else replaces, if possible no comment, to distinguish attempts."""
+    """Return the first line that an edit adds, or if it adds none the first that it replaces; if possible no comment.
+    It distinguishes this attempt from others with the same file."""
     old, new = argument(arguments, _OLD), argument(arguments, (*_NEW, "patch", "content"))
     new = new or "\n".join(line[1:] for line in command.splitlines() if line[:1] == "+")
     old_lines = {"", *map(str.strip, old.splitlines())}

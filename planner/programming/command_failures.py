@@ -95,8 +95,7 @@ _LOCATED = lazy_pattern(
 ``file.go:1: : # package``, nor a stack frame, ``file.go:12 +0x1a0``. Searches print places, too, but without a column.
 """
 _COMPLAINS = lazy_pattern(r"\s{0,80}(?!Expected)[\w./()-]{1,80}(?: \w{1,20} \d{1,9})?: (?!expect\()\S")
-"""Error message that begins with the name of a program: ``rg: a: No such file``, ``bash: line 1: tsc: command not
-found``."""
+"""Error message that begins with a program's name: ``rg: a: No such file``, ``bash: line 1: tsc: not found``."""
 _DENIES = lazy_pattern(
     r"\s{0,80}(?:\(pass\)|[✓✔√⚠]|(?:--- )?PASS\b|ok\b|(?:warning|hint|info|debug|note)\d?\b|finished in \d)"
     r"|.{0,200}\b(?:0 (?:fail|error)|no (?:new )?(?:errors?|failures?|issues)|without errors?|as expected\b)"
@@ -133,8 +132,7 @@ class _Result:
         return self.call.is_error or bool(code) or bool(error and error.is_sure)
 
     def shows_all(self) -> bool:
-        """Return True if the exit code shows a failure of any command of the shell line, as in ``a && b``; not in
-        ``a; b``."""
+        """Return True if the exit code shows a failure of any command: True for ``a && b``, False for ``a; b``."""
         return _HIDING.isdisjoint([command.before for command in self.commands[1:]])
 
 
@@ -149,8 +147,8 @@ class _Rank(Enum):
 
 
 def read_run(call: Call, result: Sequence[Statement], outcome: Outcome) -> Outcome:
-    """Find out how a call of a programming tool ended, and which lines of its `result` show it. `outcome`: how it ended
-    by general signs; it is returned for calls of other tools."""
+    """Return how a call of a programming tool ended, and which lines of its `result` show it. `outcome`: how it ended
+    by general rules; it is returned for other tools, and if the call has no result or the user refused it."""
     is_programming = call.kind in ("run", "write") or call.command or call.path or not call.name
     is_refused = outcome.refused or any(is_refusal(line.text) for line in result[:2])
     if not is_programming or outcome.status == "unanswered" or is_refused:
@@ -176,7 +174,7 @@ def read_run(call: Call, result: Sequence[Statement], outcome: Outcome) -> Outco
 
 def _idle_lines(result: _Result, verdict: Verdict | None, counts: Sequence[Statement]) -> tuple[int, ...]:
     """Return the numbers of the lines that add nothing to how a run ended: if it passed, all lines except `counts`,
-    those with its verdict; else the lines about passed tests."""
+    the lines with its verdict; else the lines about passed tests."""
     if result.kind != "run":
         return ()
     idle = [line for line in result.statements if verdict == "passed" or _PASSED_TEST.match(line.text)]
@@ -229,8 +227,8 @@ def _is_sign(text: str) -> bool:
 
 
 def _is_certain(result: _Result, outcome: Outcome, report: Sequence[Statement], counts: Sequence[Statement]) -> bool:
-    """Return True if a call surely failed. Words in a result, or an exit code without a reason in its `report`, are not
-    enough; `counts`, the verdict of a failed run, are."""
+    """Return True if a failed call surely failed. An exit code without a reason in the `report` (lines that show the
+    failure) does not prove it, nor do words in a result; `counts`, the lines with the verdict of a failed run, do."""
     code = outcome.exit_code
     if counts and not (code == 0 and result.shows_all()):
         return True
@@ -259,6 +257,7 @@ def _is_answer_no(result: _Result, code: int | None) -> bool:
 
 
 def _has_signs(result: _Result) -> bool:
+    """Return True if a printed line is an error or failed test (`_is_sign`), or a message of a program (``cat: …``)."""
     return any(_is_sign(line.text) for line in result.printed) or bool(_complaints(result, result.printed))
 
 
@@ -271,10 +270,11 @@ def _asks(command: Command) -> bool:
 
 
 def _is_absence(text: str) -> bool:
-    """Return True if a program reports that something does not exist: ``ls: a: No such file or directory``."""
+    """Return True if a program that only reads reports an absence: ``ls: a: No such file or directory``. The shell does
+    so, too, for a pattern without matches: ``zsh: no matches found``."""
     program = text.strip().partition(":")[0].rpartition("/")[2]
-    looks = program in ("zsh", "(eval)", "gh") or is_looking(Command((program,), "", ()))
-    return looks and _ABSENT.search(text) is not None
+    only_reads = program in ("zsh", "(eval)", "gh") or is_looking(Command((program,), "", ()))
+    return only_reads and _ABSENT.search(text) is not None
 
 
 def _complaints(result: _Result, lines: Iterable[Statement]) -> list[Statement]:
@@ -289,7 +289,8 @@ def _complaints(result: _Result, lines: Iterable[Statement]) -> list[Statement]:
 
 
 def _verdict(text: str) -> Verdict | None:
-    """Return the verdict in a printed line by its counts (``2 failed``) or its first words (``PASS``)."""
+    """Return whether a printed line reports that a run passed or failed, by counts (``2 failed``) or its first words
+    (``PASS``); None if it reports neither."""
     text = text[:LINE_CHARACTERS]
     prefix = _PREFIX.match(text)
     bare = text[prefix.end() :] if prefix else text
@@ -302,7 +303,7 @@ def _verdict(text: str) -> Verdict | None:
         if sums_up:  # a line such as ``Tests: 2 failed``, and no sentence
             if any(int(count[1]) for count in _COUNT.finditer(bare) if count[2].lower() != "pass"):
                 return "failed"
-            return None if head.startswith(("✖", "✗", "×")) else "passed"
+            return None if head.startswith(("✖", "✗", "×")) else "passed"  # a cross is no success, even with 0
     if _FAILED.match(bare) or _EXIT.search(bare[:HEAD_CHARACTERS]):
         return "failed"
     return "passed" if _PASSED.match(bare) else None
@@ -338,7 +339,7 @@ def _last_lines(result: _Result) -> Sequence[Statement]:
 
 
 def _rank(text: str, result: _Result) -> _Rank | None:
-    """Return what kind of information about a failure the line `text` has; None if it has none."""
+    """Return what the line `text` shows about a failure (a reason, a test, words, an exit code); None if nothing."""
     verdict, text = result.verdict(text), text[:LINE_CHARACTERS]
     has_words, rank = mentions_failure(text), None
     if _FAILED_TEST.match(text):
@@ -443,8 +444,7 @@ _RUNS_NOTHING = frozenset({"--help", "--version", "-h", "-V"})
 
 
 def check_kinds(call: Call) -> list[CheckKind]:
-    """Return the kinds of checks that `call` runs, in order: two for ``make lint && make test``, none for ``git add
-    test.ts``."""
+    """Return the kinds of checks that `call` runs, in order: two for ``make lint && make test``, none for ``ls``."""
     kinds = map(check_kind, commands_in(call)) if call.kind == "run" else ()
     return list(dict.fromkeys(kind for kind in kinds if kind))
 
@@ -470,9 +470,8 @@ def check_kind(command: Command) -> CheckKind | None:
 
 
 def check_outcomes(evidence: Evidence) -> list[RecordLine]:
-    """Return a statement on the last run of each kind of check (test, lint, typecheck, build), with its counts or exit
-    code: "test: `pytest` failed: 2 failed, 31 passed". There is none on a run whose result does not show how it
-    ended."""
+    """Return a statement on the last run of each kind of check (test, lint, typecheck, build), if its result shows how
+    it ended: "test: `pytest` failed: 2 failed, 31 passed"."""
     ended_calls = [
         ended for ended in evidence.ended_calls() if ended.outcome.status != "unanswered" and not ended.outcome.refused
     ]

@@ -37,8 +37,7 @@ from planner.reading.lazy import lazy_pattern
 LEAST_USES = 4
 """Smallest number of paths in a folder from which paths may be shown relative to it."""
 PARENT_SHARE = 1.25
-"""Factor by which a folder's parent must hold more paths than the folder, so that paths are shown relative to the
-parent, which shortens each of them less."""
+"""Factor by which a folder's parent must have more paths for them to be shown relative to the parent instead."""
 
 DEEPEST_FOLDER = 16
 """Number of components of a path that are read. No real path has many more, but a forged one could have thousands."""
@@ -93,7 +92,8 @@ def common_root(paths: Iterable[str]) -> str:
 
 
 def _common_root(paths: Mapping[str, int]) -> str:
-    """Return the folder whose length times its number of `paths` is largest, or a parent with many more."""
+    """Return the folder that shortens `paths` most: with the largest product of its length and the number of uses of
+    paths in it (the values of `paths`); or its parent, if that has many more uses. Empty without one."""
     uses: Counter[str] = Counter()
     for path, times in paths.items():
         parts = path.split("/", DEEPEST_FOLDER)[:DEEPEST_FOLDER]
@@ -125,7 +125,8 @@ def repository_root(root: str, texts: Iterable[str]) -> str:
 
 
 def _relative_path(beginning: str) -> re.Pattern[str]:
-    """Return a pattern of relative paths with this `beginning`; it looks back last, as that is faster."""
+    """Return a pattern of relative paths with this `beginning`, ``cmd/cli/``, that are no part of a longer path. It
+    tests the text before them last, as that is faster."""
     start, of_path = re.escape(beginning), r"[\w.:/~-]"
     before = rf"(?<!{of_path}{start})|(?<=(?<!{of_path})\./{start})"
     return re.compile(rf"{start}(?:{before})[\w.@+-]")
@@ -271,7 +272,7 @@ class _Changes:
 
 
 def _is_reversal(change: FileChange, call: Call, turn_id: str) -> bool:
-    """Return True, and forget the earlier edit, if `call` undoes one; else record `call` as an edit."""
+    """Return True, and forget the earlier edit, if `call` restores its old text; else record `call` as an edit."""
     old, new = edit_of(call)
     reversed_at = change.edits.pop((new, old), "") if old and new else ""
     if reversed_at:
@@ -394,6 +395,7 @@ _ASKING_BRANCH = (("branch", "--show-current"), ("rev-parse", "--abbrev-ref", "H
 _BRANCH_ALONE = lazy_pattern(r"^(?!refs/|origin/|HEAD$|[0-9a-f]{7,40}$)(\w[\w./-]{0,119})$", re.M)
 """Name of a branch alone in its line, as such commands print it; not ``--- branch ---``, a hash or ``HEAD``."""
 _REBASING = frozenset({"rebase", "--rebase"})
+"""Words of git commands that replace commits by new ones with other hashes: ``git rebase``, ``git pull --rebase``."""
 _RUN_BY_USER = lazy_pattern(r"</?bash-(?:input|stdout)>")
 """Tags of Claude Code around a command that the user ran, ``! git commit``, and around its output."""
 
@@ -411,7 +413,7 @@ def _git_outputs(evidence: Evidence) -> Iterator[tuple[TurnEvidence, str, Sequen
 
 
 def _git_calls(turn: TurnEvidence) -> tuple[tuple[Call, list[Command]], ...]:
-    """Return the calls of `turn` with git commands, but not ``git merge-tree``, whose merge does not take place."""
+    """Return the calls of `turn` with git commands, and these; not ``git merge-tree``, which merges nothing."""
     git_calls = []
     for call in turn.calls:
         commands = [command for command in commands_in(call) if command.words[0] in ("git", "gh", "glab")]
@@ -436,17 +438,19 @@ def commits(evidence: Evidence) -> list[RecordLine]:
     """Return a statement on each commit that was neither amended nor undone: ``commit a1b2c3d Fix the race``."""
     commits_by_subject: dict[str, tuple[str, str]] = {}  # hash and turn id
     for turn, text, commands in _git_outputs(evidence):
+        # git prints "fatal: " if it refused a command, so that no commit was removed
         removed = 0 if "fatal: " in text else sum(map(_removed_commits, commands))
-        for subject in list(commits_by_subject)[::-1][:removed]:
+        for subject in list(commits_by_subject)[::-1][:removed]:  # the newest commits
             del commits_by_subject[subject]
         if any(_REBASING.intersection(command.words) for command in commands):
             commits_by_subject = {}  # all commits may have other hashes now
+        # a log, newest commit first, may show a new hash of the agent's commit: the user may have amended it
         for digest, subject in reversed(_LOGGED.findall(text)):
             known_digest, turn_id = commits_by_subject.get(subject, ("", ""))
             if turn_id and not (known_digest.startswith(digest) or digest.startswith(known_digest)):
                 commits_by_subject[subject] = digest, turn_id
         for digest, subject in _COMMIT.findall(text):
-            commits_by_subject.pop(subject, None)
+            commits_by_subject.pop(subject, None)  # so that it is added as the newest
             commits_by_subject[subject] = digest, turn.turn.id
     return [
         RecordLine(f"commit {digest} {shortened(subject, SUBJECT_CHARACTERS)}", (turn_id,), "FACTS")
@@ -464,8 +468,7 @@ def _removed_commits(command: Command) -> int:
 
 
 def conflicts(evidence: Evidence) -> list[RecordLine]:
-    """Return one statement on the files that a merge left in conflict and no later call changed or committed, if
-    any."""
+    """Return a statement on the files that a merge left in conflict and no later call changed or committed, if any."""
     unresolved: dict[str, str] = {}  # turn id by path
     for turn, call, outcome in evidence.ended_calls():
         written = tuple(changed_paths(turn, call, outcome)) if unresolved else ()
