@@ -62,8 +62,7 @@ _JSON = lazy_pattern(r"\s*+(?:[\"{}\[\]]|(?:-?\d[\d.eE+-]{0,40}+|true|false|null
 _JSON_END = lazy_pattern(r"\s*+[}\]]+,?\s*$")
 """Line of indented JSON that ends an object or a list: ``},``."""
 _GAPS_IN_JSON = {"{": "", "[": "", ",": " "}
-"""Text between a line of indented JSON and the next one if both are written on one line, by the last character of the
-first."""
+"""Text between two lines of indented JSON that are joined to one, by the last character of the first."""
 
 
 class Line(NamedTuple):
@@ -139,22 +138,21 @@ class BlockText(NamedTuple):
         return ((index, self.words(index)) for index in self.read)
 
     def size(self, index: int) -> int:
-        """Return the number of characters of the line at `index`, counted over the lines of the turn, and 1 for the
-        line break after it."""
+        """Return the number of characters of a line, and 1 for the line break after it. `index`: place of the line
+        among all lines of the turn, from 0."""
         place = index - self.first
         start, stop = self.bounds[place], self.bounds[place + 1]
         return stop - start if self.text.endswith("\n", start, stop) else stop - start + 1
 
     def words(self, index: int) -> str:
-        """Return the text of the line at `index`, counted over the lines of the turn."""
+        """Return the text of a line. `index`: place of the line among all lines of the turn, from 0."""
         place = index - self.first
         return self.text[self.bounds[place] : self.bounds[place + 1]].removesuffix("\n")
 
 
 @dataclass(frozen=True, slots=True)
 class Lines(Sequence[Line]):
-    """All lines of a turn, as a sequence. To save memory, only the texts of blocks are stored; a `Line` is made when it
-    is asked for."""
+    """All lines of a turn, as a sequence. To save memory, only texts of blocks are stored; lines are made on demand."""
 
     texts: tuple[BlockText, ...]
     sources: Mapping[int, Source] = field(default_factory=dict)
@@ -213,7 +211,7 @@ class Lines(Sequence[Line]):
         return self.texts[at] if at < len(self.texts) and self.texts[at].block == block else None
 
     def chosen(self, numbers: Set[int], block: int | None) -> list[Line]:
-        """Return the lines of the content block with the index `block` that have one of these `numbers`."""
+        """Return the lines with one of these `numbers` in the content block with the index `block`; none for None."""
         text = self.text_of_block(block)
         return [*self._at(text, [at for at in range(text.first, text.stop) if at + 1 in numbers])] if text else []
 
@@ -288,20 +286,22 @@ def statements(lines: Iterable[Line], most_characters: float = STATEMENT_CHARACT
     texts: list[str] = []
     length = 0
     for line in lines:
-        gap = _gap(pieces[-1], line) if pieces else None
-        is_full = length + line.continues * len(line.text) > most_characters
-        if pieces and (gap is None or (is_full and (gap or line.continues))):
+        between = _text_between(pieces[-1], line) if pieces else None
+        is_full = (length + len(line.text) if line.continues else length) > most_characters
+        may_part = line.continues or between == " "  # lines of JSON part only after a comma
+        if pieces and (between is None or (is_full and may_part)):
             yield Statement(tuple(pieces), "".join(texts))
             pieces, texts, length = [], [], 0
-        texts.append(line.text if line.continues or not pieces else f"{gap}{line.text.lstrip()}")
+        texts.append(line.text if line.continues or not pieces else f"{between}{line.text.lstrip()}")
         pieces.append(line)
         length += len(texts[-1])
     if pieces:
         yield Statement(tuple(pieces), "".join(texts))
 
 
-def _gap(before: Line, line: Line) -> str | None:
-    """Return the text between neighbouring pieces of a long line or lines of indented JSON; None for other lines."""
+def _text_between(before: Line, line: Line) -> str | None:
+    """Return the text ("" or a space) between `before` and `line` if both are joined to one statement, as pieces of a
+    long line or lines of indented JSON; None if they do not belong together."""
     if line.number != before.number + 1:
         return None
     is_json = line.part == "result" and line.block == before.block and (before.continues or _JSON.match(before.text))

@@ -28,8 +28,7 @@ STREAM_BYTES_PER_TOKEN = 300
 SEALED_CHARACTERS_PER_TOKEN = 5
 """Characters of base64 that count as one token, in encrypted text or reasoning and in a signature of reasoning."""
 _HEAD_CHARACTERS = 100_000
-"""Number of base64 characters of an image that are decoded to read its size: enough for every format, except
-photographs with a huge preview."""
+"""Number of base64 characters of an image that are decoded to read its size; too few only for a huge preview."""
 _PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
 """Beginning of one page in the bytes of a PDF; not ``/Type /Pages``, the list of all pages."""
 _LEAST_BASE64 = 500
@@ -42,6 +41,7 @@ is the type in the prefix. Words with blanks between them do not match."""
 _STREAM_NAME = re.compile(r"audio|video")
 _SEALED_NAME = re.compile(r"encrypted|signature|sealed")
 _TEXT_NAME = re.compile(r"text/|/json|/csv|/xml")
+"""Words next to a medium that show text, as `_STREAM_NAME` shows sound or film and `_SEALED_NAME` encrypted data."""
 _HINT_CHARACTERS = 100
 """Largest length of a text next to a medium in which its type is looked for. A longer text is content."""
 
@@ -121,9 +121,9 @@ def image_tokens(block: Block, most: int) -> int:
 
 
 def document_tokens(block: Block) -> int:
-    """Return how many tokens a document costs by its pages, of which it has at least one. If they cannot be counted,
-    their number is estimated from the bytes."""
-    return max(1, visible_pages(block) or len(source_data(block)) * 3 // 4 // PDF_PAGE_BYTES) * PDF_PAGE_TOKENS
+    """Return how many tokens a document costs by its pages, at least one. Without a count, bytes show their number."""
+    pages = visible_pages(block) or len(source_data(block)) * 3 // 4 // PDF_PAGE_BYTES
+    return max(1, pages) * PDF_PAGE_TOKENS
 
 
 def source_data(block: Block) -> str:
@@ -155,4 +155,5 @@ def visible_pages(block: Block) -> int:
 
 
 def _decoded(data: str) -> bytes:
+    """Return the bytes of base64 `data`, which may be in the form for URLs and without padding."""
     return base64.b64decode(data.replace("-", "+").replace("_", "/") + "=" * (-len(data) % 4))

@@ -78,6 +78,7 @@ def plain_message(message: object, place: str = "message") -> Message:
 
 
 def _plain_block(block: object, message_place: str, index: int) -> Block:
+    """Return a content block as plain JSON data: the same object if it is plain already. `index`: its place."""
     data = block if isinstance(block, dict) else _dumped(block, f"{message_place}, block {index}")
     if not isinstance(data.get("type"), str):
         raise TranscriptError(
@@ -109,8 +110,8 @@ def blocks(message: Message) -> Sequence[Block]:
 
 def compacted_start(messages: Sequence[object], known: int = 0) -> int:
     """Return the index of the newest message in which the provider compacted the conversation itself, so that it reads
-    nothing before that message; 0 without one. The first `known` messages are known not to be such messages. A
-    compaction with null content failed, and replaces nothing (``BetaCompactionBlockParam`` in the SDK)."""
+    nothing before that message; 0 without one. The first `known` messages are not searched, as they are no such ones.
+    A compaction with null content failed, and replaces nothing (``BetaCompactionBlockParam`` in the SDK)."""
     for index in range(len(messages) - 1, known - 1, -1):
         message = messages[index]
         content = message.get("content") if type(message) is dict else field_of(message, "content")
@@ -219,6 +220,7 @@ _PLACE = re.compile(r'"\\u0000(\d{1,6})\\u0000"')
 
 
 def _texts(content: object) -> Iterator[str]:
+    """Yield the readable texts in `content` (see `readable_text`), in order, also those in nested blocks."""
     if isinstance(content, str):
         yield content
     elif isinstance(content, list):
@@ -299,9 +301,9 @@ def with_places(value: Any, long_texts: list[str], depth: int = 8) -> Any:
 
 
 def cache_marks(value: object) -> Iterator[Mapping[str, Any]]:
-    """Yield the ``cache_control`` marks, which tell the provider what to cache, in `value`: a message, block, tool, or
-    a list of these. Tool results may contain them; in the arguments of a call they are no marks. Of a request only its
-    own mark is found, not those in its lists."""
+    """Yield the ``cache_control`` marks in `value`: a message, block, tool, or a list of these. They show the provider
+    what to cache. Blocks in a tool result may have them; in the arguments of a call they are data. Of a whole request
+    only its own mark is found, not those in its lists."""
     if isinstance(value, list | tuple):
         for part in value:
             yield from cache_marks(part)
@@ -317,6 +319,7 @@ def unmarked(message: Message) -> Message:
 
 
 def _unmarked(content: Sequence[Any]) -> list[Any]:
+    """Return the items of `content` without ``cache_control`` marks, also those of nested blocks."""
     return [_unmarked_block(item) if isinstance(item, dict) else item for item in content]
 
 
@@ -445,7 +448,7 @@ def _turns(messages: Sequence[Message], digests: Sequence[str], earlier: Sequenc
         known = earlier[number - 1] if number <= len(earlier) else None
         if known is None:
             digest = _joined_digest(digests[start:stop])
-            is_fixed = any(map(_holds_fixed, messages[start:stop]))
+            is_fixed = any(map(_must_not_change, messages[start:stop]))
             kind = "other" if is_fixed else _kind(messages[start])
             yield Turn(f"t{number}", start, stop, kind, digest, live, repeated)
         elif (known.live, known.repeated) == (live, repeated):
@@ -455,11 +458,12 @@ def _turns(messages: Sequence[Message], digests: Sequence[str], earlier: Sequenc
 
 
 _FIXED = (OPAQUE, "tool_reference")
-"""Types of content blocks that must not be changed, and so their turns."""
+"""Types of content blocks due to which their turn must not be changed."""
 
 
-def _holds_fixed(message: Message) -> bool:
-    """Return True if `message` has content that cannot be translated, or tools that a search returned."""
+def _must_not_change(message: Message) -> bool:
+    """Return True if `message` must be sent unchanged: it has content of another program's format that cannot be
+    translated, or tools that a tool search found and so loaded (``tool_reference``)."""
     content = blocks(message)
     contents = (block.get("content") for block in content if block["type"].endswith("tool_result"))
     lists = (inner.get("tool_references") if isinstance(inner, dict) else inner for inner in contents)
@@ -494,8 +498,8 @@ def _starts(messages: Sequence[Message], first: int) -> Iterator[int]:
 
 
 def _answers(message: Message, unanswered: set[str]) -> bool:
-    """Return True if `message` has the result of one of the `unanswered` calls, or a call that one of them made by code
-    that runs at the provider."""
+    """Return True if `message` has the result of one of the `unanswered` calls, or a call by code that one of them runs
+    at the provider (its ``caller``)."""
     ids = result_ids(message)
     if message["role"] == "assistant":
         ids += [str(field_of(block.get("caller"), "tool_id")) for block in blocks(message)]
@@ -503,6 +507,7 @@ def _answers(message: Message, unanswered: set[str]) -> bool:
 
 
 def _kind(first: Message) -> TurnKind:
+    """Return the kind of a turn, by its `first` message."""
     kinds = {block["type"] for block in blocks(first)}
     if is_compacted(first):
         return "other"

@@ -52,6 +52,7 @@ _GPT_VERSION = lazy_pattern(r"\bgpt-(\d{1,2})(?:\.(\d{1,2}))?(?![\d.])")
 _VERSION = lazy_pattern(r"claude\D{0,40}?(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?")
 """Version in the name of a Claude model, ``claude-3.5-sonnet``; not the date in ``claude-opus-4-20250514``."""
 _SMALL_LINE = lazy_pattern(r"sonnet|haiku")
+"""Lines of Claude models for `ModelFamily.is_small_line`."""
 _BARE_NAME = lazy_pattern(r"(?:.*/|.*\banthropic\.|[a-z-]+:)?([^/@\[]+?)(?:-v\d+(?::\d+)?)?(?:[@\[][^/]*)?", re.S)
 """Name of a model, the group, without what providers add to it: ``openai/gpt-6-sol``, ``openai:gpt-6-sol``,
 ``us.anthropic.claude-opus-5-5-v1:0``, ``claude-opus-5-5@20261101``, ``claude-opus-5-5[1m]``."""
@@ -82,8 +83,8 @@ class ModelFamily:
 
     @property
     def thinks_manually(self) -> bool:
-        """True if thinking is switched on with a token budget and must then be the first block of a message: Claude up
-        to 4.5. The adaptive thinking of later models may be anywhere."""
+        """True for Claude up to 4.5: in a request with a token budget for thinking, thinking must be the first block of
+        a message. Later models think adaptively, anywhere in a message. (A request's own setting is not tested.)"""
         return self.is_claude and self.version < (4, 6)
 
     @property
@@ -186,9 +187,8 @@ _SPLIT = "|".join(
 """Pattern of the pieces into which text is divided before its tokens are looked up; a part of the vocabulary o200k."""
 
 _LETTER = {" ": 0.02, "": 0.06, ".": 0.08, "_": 0.08}
-"""Estimated tokens for each letter of a word, in addition to one token for the word, by the character before the word.
-After other characters it is 0.15. Fitted to agent transcripts: a word after a space is mostly one token, a word after
-``/`` or ``-`` mostly two."""
+"""Estimated tokens for each letter of a word, added to one for the word itself, by the character before the word; 0.15
+after other characters. Fitted to agent transcripts: a word after a space is mostly one token, one after ``/`` two."""
 LONG_WORD = 14
 """Length of a word from which, in an estimate, each further four letters count as one more token, because the
 vocabulary has few longer words."""
@@ -240,6 +240,7 @@ def _candidates() -> Iterator[bytes]:
 
 @lru_cache(maxsize=1)
 def _pieces() -> regex.Pattern[str]:
+    """Return the compiled pattern `_SPLIT`, of the pieces in which tokens are looked up."""
     import regex
 
     return regex.compile(_SPLIT)
