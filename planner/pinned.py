@@ -24,6 +24,7 @@ from planner.evidence.effects import reported_later, retried
 from planner.evidence.hosts import binding_lines, introduces, is_tag
 from planner.evidence.words import figures_of, specifics_of, without_figures
 from planner.layout import first_note, leading_turn
+from planner.live_tail import previews
 from planner.reading.lazy import lazy_pattern
 from planner.reading.lines import Line, statements
 from planner.reading.messages import History
@@ -36,12 +37,6 @@ LEAST_ROOM_BESIDE_LIVE = 0.5
 LIVE_SHARE = 0.5
 """Largest share of the context window for unanswered turns. Larger ones would leave no room for an answer, and are
 *demoted*: previews replace their results and long texts."""
-PREVIEW_LINES = 12
-"""Number of lines that a preview shows at the beginning, and again at the end: about 2,000 characters."""
-PREVIEW_SHARE = 0.25
-"""Largest share of the context window for all previews together; they show fewer lines until they fit."""
-
-
 OWN_WORDS_SHARE = 0.5
 """Largest share of the room (without the lines of failures) for words that the user typed. With a fifth, compacted
 messages keep .60 of the entities that the chats of CompactBench ask for; with two fifths, .96."""
@@ -122,7 +117,7 @@ def pinned(
     return Pinned(
         analysis,
         whole=frozenset(whole.union(analysis.broken)),
-        demoted=analysis.once(_previews, demoted, window_tokens),
+        demoted=analysis.once(previews, demoted, window_tokens) if demoted else {},
         user_words=words.lines,
         words_left_out=words.left_out,
         failures=failures,
@@ -166,31 +161,6 @@ def unknown_view(history: History) -> str:
     """Return the id of a turn at the beginning (one of the first two) that looks like the result of a compaction; empty
     without one. Its original messages are unknown, as they would be planned instead otherwise."""
     return next((turn.id for turn in history.turns[:2] if first_note(history.messages_of(turn)) is not None), "")
-
-
-def _previews(analysis: Analysis, demoted: frozenset[str], window_tokens: int) -> dict[str, frozenset[int]]:
-    """Return by turn id the numbers of the lines that previews show of the `demoted` turns, which are unanswered but
-    too large for the window. The previews show at most `PREVIEW_LINES` at either end of each long part. They show fewer
-    lines if all previews together would exceed `PREVIEW_SHARE` of the window."""
-    turns = [analysis.evidence.turns[turn_id] for turn_id in demoted]
-    room = PREVIEW_SHARE * window_tokens / analysis.counter.scale
-    for most in range(PREVIEW_LINES, -1, -1):
-        shown = {turn.turn.id: _preview(turn, most) for turn in turns}
-        if sum(turn.tokens_of(shown[turn.turn.id]) for turn in turns) <= room:
-            break
-    return shown
-
-
-def _preview(turn: TurnEvidence, most: int) -> frozenset[int]:
-    """Return the numbers of the lines in the preview of `turn`: the first and last `most` lines of each tool result and
-    each text of the user (of the latter at least one at either end), and all other lines of the turn."""
-    most = max(most, 1 if turn.turn.kind == "user" else 0)
-    long_blocks = {call.result_block for call in turn.calls}
-    long_blocks |= {text.block for text in turn.lines.texts if text.part == "user" and text.source != "document"}
-    shown = {line.number for line in turn.lines.outside(long_blocks)}
-    for lines in map(turn.lines.of_block, long_blocks):
-        shown.update(line.number for line in (*lines[:most], *lines[::-1][:most]))
-    return frozenset(shown)
 
 
 NARROWEST_WRAPPED, WIDEST_WRAPPED = 50, 120

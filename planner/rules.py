@@ -7,14 +7,13 @@ fills the space that a model's plan leaves.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby
 from operator import attrgetter
 from sys import intern
 
 from planner.brief import Heading, PageStatement, brief_text, check_brief
-from planner.evidence.effects import Effect, effects, open_calls, task_lists, unanswered_questions
+from planner.evidence.effects import Effect, by_weight, effects, open_calls, task_lists, unanswered_questions
 from planner.evidence.hosts import Choice, introduces, is_question, without_boilerplate
 from planner.evidence.turns import Evidence, RecordLine, TurnEvidence, shortened
 from planner.later_plans import carried_on
@@ -164,19 +163,8 @@ def effects_records(evidence: Evidence) -> list[list[PageStatement]]:
     several forms, so that the longest one that fits can be chosen: for each of `RECORD_FORMS`, the text of each effect
     is cut to that share of its greatest length. Effects of unanswered turns are left out, as these turns stay whole."""
     shown_effects = [effect for effect in evidence.once(effects) if not _is_live(evidence, effect)]
-    ordered, pending = _by_weight(shown_effects), evidence.once(_pending)
+    ordered, pending = by_weight(shown_effects), evidence.once(_pending)
     return [[*pending, *(_effect_statement(effect, share) for effect in ordered)] for share in RECORD_FORMS]
-
-
-def _by_weight(all_effects: Sequence[Effect]) -> list[Effect]:
-    """Return `all_effects` with the newest one of each tool first, then the second newest of each, and so on, so that
-    many calls of one tool, such as moves in a game, do not take the place of one payment."""
-    of_tool: Counter[str] = Counter()
-    ranks: dict[Effect, int] = {}
-    for effect in reversed(all_effects):
-        of_tool[effect.tool] += 1
-        ranks[effect] = of_tool[effect.tool]
-    return sorted(ranks, key=ranks.__getitem__)
 
 
 def _is_live(evidence: Evidence, effect: Effect) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -120,6 +121,17 @@ def effects(evidence: Evidence) -> list[Effect]:
             turns_of_effects[effect] = (*turns_of_effects.pop(effect, ()), turn.turn.id)
         shown.update(fields)
     return [Effect(turn_ids, action, receipt) for (action, receipt), turn_ids in turns_of_effects.items()]
+
+
+def by_weight(all_effects: Sequence[Effect]) -> list[Effect]:
+    """Return `all_effects` with the newest one of each tool first, then the second newest of each, and so on, so that
+    many calls of one tool, such as moves in a game, do not take the place of one payment."""
+    of_tool: Counter[str] = Counter()
+    ranks: dict[Effect, int] = {}
+    for effect in reversed(all_effects):
+        of_tool[effect.tool] += 1
+        ranks[effect] = of_tool[effect.tool]
+    return sorted(ranks, key=ranks.__getitem__)
 
 
 def _action(call: Call) -> str:

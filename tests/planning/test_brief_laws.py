@@ -207,6 +207,13 @@ def test_code_in_a_statement_stays_as_it_is_beside_a_quotation(code):
     assert f"`{code}`" in checked
 
 
+def test_short_quotations_keep_their_marks_between_longer_ones():
+    words = "The form: Category is Hardware, Knowledge is false, Resolution code is Solution provided by us."
+    evidence = analyze([{"role": "user", "content": words}, SESSION[1]]).evidence
+    brief = 'REQUEST\n- Category "Hardware"; Knowledge "false"; Resolution code "Solution provided"; Impact "2" (t1)'
+    assert check_brief(brief, evidence)[0] == brief
+
+
 def test_json_of_the_user_keeps_its_quotation_marks():
     words = '{"moderator_style": "neutral and calm", "personality_impact": 0.1, "final_form": "a table of projects"}'
     evidence = analyze([{"role": "user", "content": words}, SESSION[1]]).evidence
