@@ -33,8 +33,7 @@ class _Language(NamedTuple):
     success: str
     """Names of fields that are true if the call succeeded."""
     failed: str
-    """Words by which an action reports that it failed. Of a call that only reads, they are the state of what it read.
-    """
+    """Words by which an action reports that it failed; of a call that only reads, they are about what it read."""
 
 
 _LANGUAGES = (
@@ -100,7 +99,7 @@ _NOTHING = lazy_pattern(
     rf"\W{{0,4}}(?:0\w{{0,3}}|{'|'.join(language.nothing for language in _LANGUAGES)})(?:\W*$|\s*[,;}}])", re.I
 )
 """Value that denies an error: ``0``, ``none``, ``なし``; not ``no seats left``."""
-_COLON = lazy_pattern("[:：>]")
+_COLON = lazy_pattern("[:：>]")  # also the end of a tag: ``<tool_use_error>``
 _HTTP = lazy_pattern(r"\W{0,3}HTTP(?P<raw>/\d(?:\.\d)?)?(?: (?:error|status|code)){0,2}:? {0,2}[45]\d\d\b", re.I)
 """Status of HTTP that reports an error: ``HTTP/1.1 403 Forbidden``, ``HTTP 500``."""
 _STATUS_LINES = frozenset(f"{status.value} {status.phrase.casefold()}" for status in HTTPStatus if status >= 400)
@@ -136,7 +135,7 @@ def error_sign(line: str) -> Sign:
 
 
 def is_state(key: str, value: str) -> bool:
-    """Return True if the field `key` of a result tells by one word, `value`, how the call ended: ``booked``."""
+    """Return True if the field `key` of a result shows by one word, `value`, how the call ended: ``booked``."""
     return _plain(key) in _STATE_KEYS and value.isalpha() and value not in ("null", "true", "false")
 
 
@@ -145,7 +144,7 @@ class ErrorField(NamedTuple):
 
     name: str
     is_sure: bool
-    """False for a status in words, which may be that of an object that the call read, unless the call surely acts."""
+    """False for a status in words: unless the call surely acts, it may be the status of something that it read."""
 
 
 def error_field(result: Mapping[str, Any], asked: str, *, may_act: bool, depth: int = 0) -> ErrorField | None:
@@ -174,6 +173,7 @@ def error_field(result: Mapping[str, Any], asked: str, *, may_act: bool, depth: 
 
 
 def _is_failed_state(name: str, value: str, asked: str, *, may_act: bool) -> bool:
+    """Return True if the field `name` reports by the word `value` that the call failed; parameters as `error_field`."""
     word = _plain(value)
     is_asked = word.removesuffix("ed") in _plain(asked).replace("y", "i")  # ``deny``, ``denied``
     is_error = word == "fail" or _names_error(value)  # no key, as a list under ``fail`` may be of tests

@@ -131,8 +131,8 @@ class TurnEvidence:
     """Numbers of the lines that show best why something failed; of an error that an earlier summary lists, also of its
     remedy. Compactions keep these lines."""
     boilerplate_lines: frozenset[int]
-    """Numbers of the lines with text that the agent's host program adds to every conversation, without those that show
-    best why something failed; and of the arguments of the agent's notes."""
+    """Numbers of the lines that need not be shown: text that the agent's host program adds to every conversation,
+    unless it shows best why something failed; and the agent's notes, which are listed elsewhere."""
     superseded_by: str = ""
     """Id of the later turn that repeats or replaces all content of this one; empty without one."""
     answered_at: str = ""
@@ -236,8 +236,7 @@ class TurnEvidence:
 
     @property
     def obligations(self) -> frozenset[int]:
-        """Numbers of lines that matter in every plan: those that show best why something failed, and the user's typed
-        words."""
+        """Numbers of the lines that count most: those that show best why something failed, and what the user typed."""
         return frozenset((*self.decisive_lines, *(line.number for line in self.typed_lines)))
 
 
@@ -326,8 +325,7 @@ def call_head(call: Call, root: str = "", failed: bool = False) -> str:
 
 
 class Field:
-    """Kind of work with its own tools, such as programming. This class knows no tools; a subclass overrides the methods
-    for which it knows more."""
+    """Kind of work with its own tools, such as programming. This class knows no tools; a subclass overrides methods."""
 
     def read_call(self, name: str, arguments: Mapping[str, Any], reading: CallReading) -> CallReading:
         """Return what a call of the tool `name` does and with what. `reading`: what general code found out about that,
@@ -335,8 +333,8 @@ class Field:
         return reading
 
     def read_result(self, call: Call, result: Sequence[Statement], outcome: Outcome) -> Outcome:
-        """Return how `call` ended, and which lines show it. `outcome`: what general code read from the `result`, which
-        is returned for an unknown tool."""
+        """Return how `call` ended, and which lines show it. `outcome`: what general code read from the `result`; it is
+        returned for an unknown tool."""
         return outcome
 
     def record(self, evidence: Evidence) -> Iterable[RecordLine]:
@@ -401,6 +399,7 @@ def _with(turn: TurnEvidence, /, **fields: Any) -> TurnEvidence:
 def _read_turn(
     history: History, turn: Turn, counter: TokenCounter, uses: Mapping[str, ToolUse], fields: Sequence[Field]
 ) -> TurnEvidence:
+    """Return what one turn shows by itself, without its relations to other turns."""
     # tokens are counted before the lines are made, as counting needs the memory of all texts once more
     tokens = counter.messages(history.messages_of(turn))
     calls = calls_of(history, turn, uses, partial(read_call_by, fields))
@@ -447,8 +446,8 @@ def _numbers(groups: Iterable[Iterable[int]]) -> tuple[int, ...]:
 
 
 def _unasked(lines: Lines, calls: Sequence[Call]) -> Iterator[Call]:
-    """Yield a call without a name for each result that answers none of `calls`, as of an agent that acts in text, so
-    that its failures are read, too."""
+    """Yield a call without a name for each result that answers none of `calls`, so that its failures are read, too. An
+    agent that acts in text makes no calls, but gets results."""
     answered = {call.result_block for call in calls}
     for text in lines.texts:
         if text.part == "result" and text.block not in answered:
@@ -491,19 +490,20 @@ def _superseded(turns: Sequence[TurnEvidence]) -> dict[str, str]:
             turn_of_content.setdefault(turn.once(_contents)[call.number], turn.turn.id)
             if _reads_whole(call) or call.reading.is_whole:
                 turn_of_whole.setdefault(call.path, turn.turn.id)
-        if any(call.reading.starts_anew for call in turn.calls):
+        if any(call.reading.starts_anew for call in turn.calls):  # such as another branch: calls after it repeat none
             turn_of_content, turn_of_whole = {}, {}
     return superseded
 
 
 def _contents(turn: TurnEvidence) -> list[bytes]:
-    """Return for each call a digest of its tool, its input and, unless it only reads, its result."""
+    """Return a digest for each call, equal for calls that repeat each other: of tool, input and, if it acts, result."""
     texts = ["" if call.kind in ("read", "search") else call.text for call in turn.calls]
     digests = [blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
     return [call.identity + digest for call, digest in zip(turn.calls, digests, strict=True)]
 
 
 def _reads_whole(call: Call) -> bool:
+    """Return True if `call` reads all of one object, such as a file."""
     return bool(call.path) and call.kind == "read" and not call.part
 
 

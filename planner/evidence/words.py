@@ -29,8 +29,7 @@ BLANKS = " \u00a0\u2009\u202f"
 DATE_GAP = 4
 """Largest number of characters between two numbers of a date or time: ``14時30``, ``14. 3. 2026``."""
 _NOT_PLAIN = lazy_pattern(r"[！-～٪٫٬]|(?![0-9])\d")
-"""Character that `plain_text` replaces by ASCII: a full-width form (``％``), a mark of Arabic figures, or a digit of
-another script."""
+"""Character that `plain_text` replaces by ASCII: a full-width form (``％``), a mark or digit of another script."""
 _ARABIC_MARKS = {"٪": "%", "٫": ".", "٬": ","}
 _ESCAPE = lazy_pattern(r"\\(?:u([0-9a-fA-F]{4})|[nrt])")
 """Escape in a string of JSON: ``\\n``, ``\\u65e5``."""
@@ -68,6 +67,7 @@ def plain_text(text: str) -> str:
 
 
 def _ascii(character: str) -> str:
+    """Return the ASCII form of a character that `_NOT_PLAIN` matches: ``5`` for ``５`` and ``٥``."""
     if "！" <= character <= "～":
         return chr(ord(character) - 0xFEE0)
     return _ARABIC_MARKS.get(character) or str(unicodedata.decimal(character))
@@ -211,8 +211,8 @@ def without_figures(text: str) -> str:
 
 
 def _pieces(run: str) -> list[str]:
-    """Return the words in a match of `_WORD`: pairs of neighbouring characters in a script without blanks, else `run`,
-    unless it is a single character."""
+    """Return the words in `run`, a match of `_WORD`: in a script without blanks pairs of neighbouring characters, else
+    `run` itself; none if it is a single character."""
     if not _IS_UNSPACED.match(run):
         return [run] if len(run) > 1 else []
     return [run[at : at + 2] for at in range(len(run) - 1)]
@@ -245,8 +245,7 @@ _JOINED_WORD = r"[A-Za-z_$@#][\w$]*+(?>(?:(?:[.:-]|::)\w++)*)|\d\w*+(?>(?:[.:-]\
 _NAME_SET = r"\w.@+%$#/\\:~*-"
 """Characters of names, as a set in a pattern."""
 _PLAIN = rf"(?:(?:[A-Za-z][a-z]*+|[A-Z]++|[0-9]{{1,2}}+)[.:-]*+|[.:*%+#/\\~@$-]++)(?![{_NAME_SET}])"
-"""Text that is no name: a single word of a language, a small number or a mark, such as ``Hello:``, ``12``, ``PASSED``.
-"""
+"""Text that is no name: a word of a language, a small number or a mark, such as ``Hello:``, ``12``, ``PASSED``."""
 _RUN = lazy_pattern(
     rf"(?>(?:[^{_NAME_SET}]++|{_PLAIN})*)"
     rf"(?:({_URL})|([{_NAME_SET}]{{1,{NAME_CHARACTERS}}})|\Z)"
@@ -255,8 +254,7 @@ _RUN = lazy_pattern(
 _TOKEN = lazy_pattern(rf"({_PATH}|{_MAIL_ADDRESS}|{_FILE})|({_JOINED_WORD})")
 
 _JOINED_OR_MIXED = lazy_pattern(r"[.:-]|[a-z0-9][A-Z]|[A-Z]{2}[a-z]|\d{3}")
-"""Sign that a word is an identifier: a joining mark, a capital inside, or digits: ``run-time``, ``toJson``, ``E1234``.
-"""
+"""Sign that a word is an identifier: joining mark, inner capital, digits: ``run-time``, ``toJson``, ``E1234``."""
 _LETTER = lazy_pattern(r"[A-Za-z]")
 _SEPARATORS = lazy_pattern(r"[/\\.:-]+")
 MOST_COMPONENTS = 24
