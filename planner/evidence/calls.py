@@ -158,8 +158,8 @@ class Call:
 
     @property
     def returns_data(self) -> bool:
-        """True if the result is content that the call read or found, such as a page or a log, and that is not about the
-        call. A command may fail while it reads, so it is not meant."""
+        """True if the result is content that the call read or found, such as a page or a log, and no report on the call
+        itself. False for a command that reads: its output may report a failure."""
         return self.kind in ("read", "search") and not self.command
 
     @property
@@ -200,8 +200,8 @@ class Call:
 
     @property
     def _arguments(self) -> str:
-        """Arguments of the call on one line, without lists and objects, with their names if there are several. Those
-        that are declared to name the object come first; of a tool that reads, only these are shown."""
+        """Arguments of the call on one line, without nested ones, with their names if there are several. Those that by
+        declaration name what the call reads or changes come first; of a tool that reads, only these are shown."""
         keys = self.use.object_arguments if self.use is not None else ()
         of_object = {key: self.input[key] for key in keys if key in self.input}
         shown = of_object if of_object and not self.acts else {**of_object, **self.input}
@@ -273,8 +273,7 @@ def calls_of(
     read: Callable[[str, Mapping[str, Any]], CallReading] = read_call,
 ) -> tuple[Call, ...]:
     """Return the tool calls in `turn`, in order, each with its result. Tools that the provider runs are left out.
-    `uses`: the user's declarations of tools, by name; `read`: function that finds out what a call does from the tool's
-    name and the arguments."""
+    `uses`: the user's declarations of tools, by name; `read`: function that reads a tool's name and arguments."""
     blocks = [block for _, block in history.blocks_of(turn)]
     results = {str(b.get("tool_use_id")): (i, b) for i, b in enumerate(blocks) if b["type"] == "tool_result"}
     call_blocks = [(index, block) for index, block in enumerate(blocks) if block["type"] == "tool_use"]
@@ -416,8 +415,8 @@ def read_outcome(call: Call, result: Sequence[Statement]) -> Outcome:
 
 
 def _texts_of(call: Call, result: Sequence[Statement]) -> Iterator[tuple[str, Sequence[Statement]]]:
-    """Yield each text of the result with its lines, as each may report how the call ended. Those of a call that only
-    reads count as one, as the later ones are what it read."""
+    """Yield each text of the result with its lines, as each may report how the call ended. The texts of a call that
+    only reads count as one: the later ones are not about the call, but what it read."""
     texts = result_texts(call.result or {})
     if len(texts) < 2 or call.returns_data or call.is_report:
         yield call.text, result
@@ -437,7 +436,7 @@ def _failure_in(call: Call, text: str, lines: Sequence[Statement]) -> Outcome | 
         return failed_outcome(words, words[:1], code, refused=is_refusal(filled[0].text))
     error = error_field_of(call, text)
     begins_as_error = _begins_as_error(call, text, filled) and not _still_runs(lines)
-    is_declared = call.use is not None and call.use.effect == "acts"  # so a status is of its own end
+    is_declared = call.use is not None and call.use.effect == "acts"  # so a status in words is about the call itself
     is_sure = bool(code) or begins_as_error or bool(error and (error.is_sure or is_declared))
     if is_sure or error:
         reasons = _reasons(filled, error.name if error else "")
@@ -462,6 +461,7 @@ def _begins_as_error(call: Call, text: str, filled: Sequence[Statement]) -> bool
 
 
 def _still_runs(result: Sequence[Statement]) -> bool:
+    """Return True if a first line of `result` reports that the command has not ended yet."""
     return any(is_running(line.text) for line in result[:HEAD_LINES])
 
 
@@ -471,7 +471,8 @@ def _reasons(filled: Sequence[Statement], name: str = "") -> Sequence[Statement]
     naming = [line for line in filled if name and f'"{name}"' in line.text][:1]
     with_words = (line for line in filled if line not in naming and mentions_failure(line.text))
     if reasons := [*naming, *islice(with_words, REPORT_LINES - len(naming))]:
-        return sorted(reasons, key=lambda line: len(words_of(line.text)) < 2)  # a heading such as ``### Error`` last
+        # a line of one word, such as the heading ``### Error``, comes last
+        return sorted(reasons, key=lambda line: len(words_of(line.text)) < 2)
     printed = [line for line in printed_lines(filled) if not line.lines[0].continues]
     return printed[:REPORT_LINES] or filled[:1]
 
@@ -506,8 +507,7 @@ def mentions_failure(text: str) -> bool:
 
 
 def is_refusal(text: str) -> bool:
-    """Return True if `text` is a line by which the host program reports that the user refused a call, so that the call
-    did not fail by itself."""
+    """Return True if the host program reports by the line `text` that the user refused a call."""
     return bool(_REJECTED.match(text))
 
 

@@ -95,8 +95,8 @@ class Effect:
 
 
 def _cut(text: str, most: int) -> str:
-    """Cut `text` to `most` characters, but keep the first field or id with a digit of what is left out: ``send_mail
-    Your refund… amount: 41.6``. No field loses its value but keeps its name."""
+    """Cut `text` to `most` characters, and add the first field or id with a digit from the part that is left out:
+    ``send_mail Your refund… amount: 41.6``. A field that loses its value loses its name, too."""
     if len(text) <= most:
         return text
     kept = _LONE_KEY.sub("…", shortened(text, most))
@@ -143,6 +143,7 @@ def _action(call: Call) -> str:
 
 
 def _calls_that_act(turn: TurnEvidence) -> tuple[int, ...]:
+    """Return the indexes of the turn's calls that change the outside world."""
     return tuple([call.number for call in turn.calls if call.acts])
 
 
@@ -171,8 +172,7 @@ def retried(evidence: Evidence) -> dict[str, CallPlace]:
 
 def worked_later(evidence: Evidence) -> dict[str, dict[int, str]]:
     """Return by turn id, and by the number of each call that failed there, the id of the next turn in which the same
-    call succeeded, so that nobody takes the failure for the present state. Commands are left out, as their field
-    reports on them."""
+    call succeeded, so that nobody takes the failure for the present state. Commands are left out (see `recoveries`)."""
     turn_of_success: dict[bytes, str] = {}  # by the call's identity
     later: dict[str, dict[int, str]] = {}
     for turn, call, outcome in reversed(evidence.ended_calls()):
@@ -194,11 +194,10 @@ class LaterReport(NamedTuple):
 
 
 def reported_later(evidence: Evidence) -> dict[CallPlace, LaterReport]:
-    """Return for each failed action without a later success the result that may show what became of it, as an action
-    whose request timed out may have been done. It is a result of the next `MOST_LATER` calls that has a new line, and
-    the object of the action is among the arguments of its call. If a call reports a figure of the action's other
-    arguments, such as the amount, only such calls count; otherwise only calls that do not act. The newest one is
-    returned."""
+    """Return for each failed action without a later success the result that may show what became of it: if only the
+    answer was lost, the action may have been done. Among the next `MOST_LATER` calls, those count that have the object
+    of the action as an argument and a new line in their result. The newest one with a figure of the action's other
+    arguments, such as the amount, is returned; if there is none, the newest one that does not act."""
     calls, acting, succeeded = evidence.ended_calls(), evidence.once(_acting), evidence.once(retried)
     reports: dict[CallPlace, LaterReport] = {}
     shown: set[str] = set()  # lines of the results before the action
@@ -237,7 +236,7 @@ def _report_of(
 
 
 def _has_amount_of(action: Call) -> Callable[[str], bool]:
-    """Return a function that tells whether a text has a figure of the arguments of `action` besides its object."""
+    """Return a test whether a text has a figure, such as the amount, of the arguments of `action` except its object."""
     names = {field.value for field in _object_of(action)}
     others = (field.value for field in _leaves("", action.input) if field.value not in names)
     amounts = {value for other in others for figure in figures_of(other) for value in values_of(figure)}
@@ -292,9 +291,9 @@ def _arguments(arguments: Mapping[str, object]) -> Iterator[_JsonField]:
 
 
 def _receipt(call: Call, fields: Sequence[_JsonField], shown: set[_JsonField]) -> str:
-    """Return the new part of a call's result on one line: of JSON its `fields` that are neither in earlier results
-    (`shown`) nor arguments, or are true, states such as ``booked``, or declared to be kept, which come first; if no
-    field is new, the first one with a value; of other results the whole."""
+    """Return the new part of a call's result on one line. Of JSON these are the `fields` that are neither in earlier
+    results (`shown`) nor arguments; in any case those that are true, a state such as ``booked``, or declared to be
+    kept, which come first; or else the first one with a value. Other results are returned whole."""
     if not fields:
         return " ".join(call.text.split())
     inputs = {argument.value for argument in _arguments(call.input)}
@@ -358,8 +357,8 @@ def _listed(fields: Iterable[_JsonField]) -> str:
 
 def open_calls(evidence: Evidence) -> Iterator[Pending]:
     """Yield each tool call that still runs or has no result, except in the newest turns that are always kept. The host
-    program gives each running call an id. The call has ended if a later call has this id as an argument, or if the host
-    mentions the id in a message, unless these report that the call still runs."""
+    program gives each running call an id. If a later call has this id as an argument, or a message of the host has it,
+    the call has ended, unless that call or message reports that it still runs."""
     running: dict[str, Pending] = {}  # by the call's head, its description in a few words
     head_of_id: dict[str, str] = {}  # heads of running calls, by the host's ids
     for turn in evidence.turns.values():
