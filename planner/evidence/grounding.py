@@ -61,6 +61,7 @@ _COMPONENT = lazy_pattern(rf"[{WORD}]+")
 _LETTER_OR_DIGIT = lazy_pattern(r"[^\W_]")
 """Letter or digit in any script."""
 _IN_NAME = rf"[{WORD}./\\:@#-]"
+"""Character right before digits by which they are part of a name: the ``-`` in ``SUP-221``."""
 _GROUP = rf"(?<=\d)(?<!{_IN_NAME}\d)|(?<=\d\d)(?<!{_IN_NAME}\d\d)|(?<=\d\d\d)(?<!{_IN_NAME}\d\d\d)"
 """Place after the one to three digits that begin a number: after the ``1`` in ``$1 290``; not after ``SUP-221``."""
 _TOKEN = lazy_pattern(
@@ -211,8 +212,7 @@ class NameIndex:
         return numbers
 
     def holds(self, name: str) -> bool:
-        """Return True if the source contains the name `name` as a whole, or, if `name` is a figure, a figure with the
-        same value."""
+        """Return True if the source contains `name` as a whole, or, if it is a figure, a figure of the same value."""
         name = plain_text(name).removeprefix("./")
         if numbers := _numbers_in(name):
             return self._holds_whole(name) or self.holds_numbers(numbers)
@@ -313,8 +313,8 @@ class NameIndex:
         return any(pair.search(text) for text in self._texts)
 
     def numbers(self, beginning: str, digits: str) -> bool:
-        """Return True if the source has the number `digits` directly after a word with this `beginning`, in any case:
-        147 after ``page`` for ``p``."""
+        """Return True if the source has the number `digits` directly after a word with this `beginning`, which may be
+        shortened: for ``p147``, 147 after ``page``."""
         number = re.compile(rf"(?<![\w.]){digits}(?!\w|[.,]\d)")
         for text in self._texts:
             for match in number.finditer(text):
@@ -395,7 +395,8 @@ def _occurs(name: str, text: str, stop: int = maxsize) -> bool:
 
 @lru_cache(maxsize=4_096)
 def _boundaries(name: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return the patterns that must match where `name` begins and ends: few, as compiling many takes longer."""
+    """Return the patterns that must match where `name` begins and ends, so that it is no part of a longer name. They
+    are cached by the name."""
     before = after = ""
     if name[0] in _JOINING or _COMPONENT.match(name[0]):
         before = rf"(?<![{WORD}{_JOINING.get(name[0], '')}])"
@@ -452,6 +453,7 @@ def _decoded(token: str, source: NameIndex) -> str:
 
 
 def _missing_in(text: str, source: NameIndex) -> list[str]:
+    """Return the names and figures in `text` that `source` does not contain, each once."""
     missing: dict[str, None] = {}
     for match in _TOKEN.finditer(text):
         token, before = match.group(), text[max(0, match.start() - 2) : match.start()]
@@ -464,13 +466,14 @@ def _missing_in(text: str, source: NameIndex) -> list[str]:
     missing.update(dict.fromkeys(source.missing_labelled(text)))
     packages = (match[1].rstrip(_TRAILING) for match in _INSTALLED.finditer(text))
     missing.update(dict.fromkeys(name for name in packages if not source.holds(name)))
+    # these are only ends of names, so they may be anywhere in the source, even within a word (`contains`)
     missing.update(dict.fromkeys(name for name in _FOREIGN_FILE.findall(text) if not source.contains(name)))
     return list(missing)
 
 
 def _missing(token: str, before: str, source: NameIndex, *, counts: bool = True) -> Iterator[str]:
-    """Yield the names and figures in `token` that the source lacks. `before`: two characters before it; `counts`: True
-    if a whole number up to `COUNTABLE` needs no source."""
+    """Yield the names and figures in `token` that the source lacks. `before`: the two characters before it in the text,
+    by which ``€/night`` is no path; `counts`: True if a whole number up to `COUNTABLE` needs no source."""
     token = token.lstrip("./") if token.startswith("...") else token
     token = token.strip("-") if token[:1] == token[-1:] == "-" else token  # ``-E-`` in ``Hall -E- Attic`` is no flag
     name = token.rstrip(_TRAILING).lstrip("*=&+?:") or token
@@ -501,8 +504,7 @@ def _is_range(joined: str, source: NameIndex) -> bool:
 
 
 def _missing_name(name: str, source: NameIndex) -> Iterator[str]:
-    """Yield the parts of `name` that the source lacks, if it joins several names; else `name` itself, which the source
-    lacks as a whole."""
+    """Yield `name`, which the source lacks as a whole; if it joins several names, only those that the source lacks."""
     if assigned := _ASSIGNED.fullmatch(name):
         if not source.assigns(assigned[1], assigned[2]):
             yield name
@@ -564,7 +566,7 @@ def _is_qualified(name: str, source: NameIndex) -> bool:
 
 
 def _is_open_name(token: str, source: NameIndex) -> bool:
-    """Return True if a name in the source contains the pieces between placeholders: ``getUserI*``, ``run/ID``."""
+    """Return True if `token` has placeholders (``getUserI*``, ``run/ID``), and a name in the source has its pieces."""
     token = token.rstrip(".,:;!?-")
     pieces = [piece for piece in _GAP.split(token) if len(piece) >= SHORTEST_PIECE]
     return _GAP.search(token) is not None and bool(pieces) and source.holds_pieces(pieces)

@@ -220,10 +220,11 @@ HOSTS = (
 
 
 def _any(values: Iterator[tuple[str, ...]]) -> str:
-    """Return one pattern that matches if any of the patterns in `values` does."""
+    """Return one pattern that matches whatever one of the patterns in `values` matches."""
     return "|".join(chain.from_iterable(values))
 
 
+# Patterns of the texts of all hosts together; see the fields of `Host`.
 _OPENING = lazy_pattern(rf"^[ \t]*<(?P<tag>{_any(host.tags for host in HOSTS)})(?:[ \t][^>\n]*)?>", re.M)
 """Opening tag of a host at the start of a line, such as ``<system-reminder>``. Elsewhere it may be the user's."""
 _NOTE = lazy_pattern(rf"^[ \t]*(?:{_any(host.notes for host in HOSTS)})", re.M)
@@ -256,8 +257,7 @@ _AFTER_ANSWER = (
 """Texts of Claude Code that follow the user's words in a tool result."""
 
 _SKILL = lazy_pattern(r"\s*Base directory for this skill: ")
-"""Beginning of the text of a skill that the host puts into the user's message: ``Base directory for this skill:
-/skills/review``."""
+"""Beginning of a skill's text, which the host puts into the user's message."""
 _COMMAND = lazy_pattern(r"\s*<command-(?:message|name)>")
 """Beginning of a slash command as the host writes it: ``<command-name>/exit</command-name>``."""
 _EXPANDED = lazy_pattern(r"\s*<command-message>")
@@ -286,8 +286,7 @@ class _Span(NamedTuple):
 
 
 def is_host_text(text: str) -> bool:
-    """Return True if `text`, a whole text block of a user's message, is written by the host program alone, so that it
-    is no request of the user."""
+    """Return True if `text`, a text block of a user's message, is the host program's alone, and no user's request."""
     users_text = _users_text(text)
     return _HIDDEN in users_text and not users_text.strip(_NOT_USERS)
 
@@ -306,13 +305,15 @@ def attributed(lines: Lines, results: Mapping[int, tuple[str, bool]] = MappingPr
 
 
 def _corrected_sources(texts: Sequence[BlockText], results: Mapping[int, tuple[str, bool]]) -> dict[int, Source]:
-    """Return by number the source of each line that another than the sender of its block wrote."""
+    """Return by line number the author of each line that the sender of its block did not write: the host's reminders
+    and earlier summaries in the user's message, and the user's answers in a tool result."""
     sources: dict[int, Source] = {}
     users_block_before = ""
     for block in texts:
         if block.source == "user":
             numbers = range(block.first + 1, block.stop + 1)
             tool_before, _ = results.get(block.block - 1, ("", False))
+            # the host's characters are replaced by `_HIDDEN`, so lines of the host have nothing else
             words = _users_text(block.text, tool_before in _TEMPLATE_TOOLS, users_block_before)
             users_block_before = block.text
             if _SUMMARY.match(block.text):
@@ -376,13 +377,14 @@ def _users_arguments(template: str, arguments: str) -> str:
 
 
 def _answer(tool: str, is_error: bool, text: str) -> _Span | None:
-    """Return the place of the user's answer or refusal, of at most `ANSWER_CHARACTERS`, in the result of a `tool`."""
+    """Return the place of the user's answer or refusal, of at most `ANSWER_CHARACTERS`, in the result of a `tool`; None
+    without one. `is_error`: error flag of the result, which every refusal has."""
     marks_of_openings = _REFUSALS if is_error else dict.fromkeys(_ANSWERS.get(tool, ()), ())
     opening = next((form for form in marks_of_openings if text.startswith(form)), None)
     if opening is None or _STRANGERS.search(tool):
         return None
     marks = marks_of_openings[opening] or (opening,)
-    # the user's words begin after the first mark
+    # a mark introduces the user's words: they begin after the first one
     starts = [at + len(mark) for mark in marks if (at := text.find(mark, 0, REFUSAL_CHARACTERS)) >= 0]
     if not starts:
         return None
@@ -413,8 +415,7 @@ def is_tag(text: str) -> bool:
 
 
 def is_running(text: str) -> bool:
-    """Return True if `text` is a line by which a host program reports that a command still runs, and its output is
-    incomplete."""
+    """Return True if the host program reports by the line `text` that a command still runs."""
     return bool(_RUNNING.match(text))
 
 
@@ -471,8 +472,7 @@ _JSON = lazy_pattern(r"\s*+[{\[][\s\[{]*+\"")
 _FENCE = lazy_pattern(r"\s*(```|~~~)")
 
 SHORT_REPLY = 120
-"""Largest width of a reply such as ``the second`` that is hard to understand without the option or question that it
-answers."""
+"""Largest width of a short reply, such as ``the second``, with which the option or question before it is shown."""
 OFFER_CHARACTERS = 400
 """Largest length of the option or question that is shown with the user's reply to it."""
 _OPTION = lazy_pattern(
