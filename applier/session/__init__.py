@@ -1,4 +1,4 @@
-"""Compaction inside a running agent: one object that decides when, and never breaks the host."""
+"""Compaction inside a running agent, by one object that decides when to compact and never breaks the agent."""
 
 from applier.session.compaction import Compaction
 from applier.session.events import Event

@@ -35,21 +35,20 @@ from planner.reading.messages import blocks, message_digest, plain_message
 from planner.validity import answer_calls
 
 AHEAD_STATE = "ahead:"
-"""Beginning of the name under which the store has a plan that was made in advance for a session's next compaction."""
+"""Beginning of the name, ``ahead:SESSION``, under which the store has a plan for a session's next compaction."""
 
 CLEARLY_SHORTER = 0.75
-"""Size of a prompt that is tried again after the API refused a longer one, as a share of the limit."""
+"""Largest size of the prompt that is sent after the API refused a longer one, as a share of the limit."""
 AHEAD_CALLS = 4
-"""Number of calls by which a plan is made before it is probably needed, so that the agent need not wait for it."""
+"""Number of calls before a compaction at which its plan is made, so that the agent need not wait for the plan."""
 LONG_HISTORY_TOKENS = 200_000
-"""Size of a history from which even plans by rules are made in advance, as rules need about a second for each 100,000
-tokens."""
+"""Size of a history from which even plans by rules are made in advance: they take a second per 100,000 tokens."""
 
 
 def note_requests(state: State) -> None:
-    """Notice if the model asked for a compaction: if it called the tool for that in its newest messages."""
+    """Request a compaction if the model has just called the tool by which it asks for one (``compact``)."""
     tracker, tool = state.ledger.tracker, state.setup.settings.compact_tool
-    newest = tracker.plain[max(state.ledger.unsent_from, len(tracker) - 2) :]
+    newest = tracker.plain[max(state.ledger.unsent_from, len(tracker) - 2) :]  # the call and its result
     for block in (block for message in newest for block in blocks(message)):
         if block["type"] == "tool_use" and block.get("name") == tool:
             arguments = block.get("input")
@@ -57,19 +56,19 @@ def note_requests(state: State) -> None:
 
 
 def find_store(state: State) -> None:
-    """Notice if the store's file was removed. If the store failed and the prompt is too long, try the store again, as
-    nothing can be removed from the prompt before it works."""
-    state.give_up_lost()
+    """Notice if the store's file was removed. If the store failed earlier and the prompt is too long, try the store
+    again, as nothing may be removed from the prompt before it is stored."""
+    state.notice_lost_store()
     store = state.setup.store
-    if not store.may_write and state.is_too_long:  # no plan can be applied before the store works: try it at every call
+    if not store.may_write and state.is_too_long:
         with suppress(StoreError):
             store.save(state.ledger.tracker.history)
             store.failed_at = None
 
 
 def replace_outdated(state: State) -> None:
-    """Make the compacted part of the list anew, by rules, if the caller edited a message in it. `Ledger.take` has put
-    the old one out of force, so that its text is not sent even if this fails."""
+    """Replace the compacted part of the list, by rules, if the caller edited a message that it was made of. The old
+    part is not sent even if this fails: `Ledger.take` has removed it from the list."""
     outdated = state.ledger.outdated_plan
     if outdated is not None and state.setup.store.may_write:
         attempt(state, PlanAgain(outdated), "edited", forced=True)
@@ -80,7 +79,7 @@ def begin_with_lessons(state: State) -> None:
     lines that a person approved and that are relevant to the task are added."""
     setup, ledger, tracker = state.setup, state.ledger, state.ledger.tracker
     project, most_tokens = setup.settings.project, setup.settings.learned_tokens
-    is_new = ledger.arrival.start == 0 and ledger.last.at is None and ledger.frame.is_empty
+    is_new = ledger.arrival.start == 0 and ledger.last.at is None and ledger.frame.is_empty  # nothing was sent yet
     if not (project and most_tokens and is_new and tracker.plain[-1]["role"] == "user" and setup.store.may_write):
         return
     try:
@@ -92,7 +91,7 @@ def begin_with_lessons(state: State) -> None:
         if text:
             edits = Edits("learned", additions={len(tracker) - 1: text})
             ledger.commit(draft(ledger.frame, edits, tracker, ledger.committed.key), setup.store)
-            sources = "; ".join(line.rpartition(" (")[2].rstrip(")") for line in lines[:count])
+            sources = "; ".join(line.rpartition(" (")[2].rstrip(")") for line in lines[:count])  # at their ends
             setup.log("learned", f"begins with approved lines of {project}: {sources}")
     except StoreError as error:
         setup.log("store_failed", f"nothing was added from earlier conversations: {error}")
@@ -106,12 +105,12 @@ def shorten_arrivals(state: State) -> None:
 
 
 def take_plan(state: State) -> None:
-    """Take the plan that was made in advance, if it is finished, for the row of the preset that plans."""
+    """Take the plan that a worker thread made in advance, if it is finished, for the next step that needs a plan."""
     state.ledger.tracker.adopt_analysis(state.planning.take_finished_plan())
 
 
 def end_request(state: State) -> None:
-    """Forget the compaction that was requested for this call, as all rows of the preset had their turn."""
+    """Delete the request for a compaction, because all rows of the preset have had the chance to compact."""
     state.pressure.requested = state.pressure.focus = ""
 
 
@@ -133,12 +132,11 @@ def plan_ahead(state: State, *, is_turn_over: bool = False) -> None:
     `is_turn_over`: the model has ended its turn, and the user reads its answer."""
     planning, tracker, settings = state.planning, state.ledger.tracker, state.setup.settings
     is_slow = planning.asks_a_model or tracker.tokens >= LONG_HISTORY_TOKENS
-    if not (is_slow if settings.background is None else settings.background):
-        return
-    if planning.is_under_way or not _plan_is_due(state, is_held=state.is_in_turn and not is_turn_over):
+    is_wanted = is_slow if settings.background is None else settings.background
+    if not is_wanted or planning.is_under_way or not _plan_is_due(state, is_held=state.is_in_turn and not is_turn_over):
         return
     history, counter, known, uses = tracker.history, tracker.counter, tracker.known_analysis, tracker.uses
-    planned_turns = planning.ready.history.turns if planning.ready is not None else 0
+    planned_turns = planning.ready.history.turns if planning.ready is not None else 0  # by the last plan in advance
     if len(history.turns) - planned_turns >= settings.background_new_turns:
         target = (state.plan_goal or PlanTurns()).target_tokens_for(situation_of(state))
         planning_copy = copy.copy(planning)
@@ -152,10 +150,11 @@ def _plan_is_due(state: State, *, is_held: bool) -> bool:
     measured = state.measure()
     tokens = int(measured.tokens + AHEAD_CALLS * measured.growth_tokens_per_call)
     level = level_after(measured.level, tokens, measured.limit_tokens)
-    grown = max(0, tokens - measured.beside_tokens - measured.goal_tokens)
+    grown = max(0, tokens - measured.beside_tokens - measured.goal_tokens)  # what a compaction could free by then
     ahead = replace(measured, tokens=tokens, level=level, carried_tokens=measured.carried_tokens + AHEAD_CALLS * grown)
     if is_held and level not in ("critical", "exhausted"):
         return False
+    # the triggers of the preset's row that plans; a request by the model or the user cannot be foreseen
     triggers = (when for row in state.setup.preset.steps if row.tier is state.plan_goal for when in row.when)
     return any(when.fires(ahead) for when in triggers if not when.requested)
 
@@ -170,7 +169,7 @@ def steps_of(preset: Preset) -> Iterator[Callable[[State], None]]:
 
 def prepare(state: State, messages: Sequence[object]) -> list[Any]:
     """Return the list of messages to send to the model, made of the caller's list; never raise. After any failure, the
-    list is as valid as the caller's, and the log reports the failure. A value that is no list is returned as it is."""
+    list is as valid as the caller's, and the log reports the failure. A value that is no list is returned unchanged."""
     log, problems, passed = state.setup.log, list[str](), cast("Any", messages)
     if is_list(messages) and not messages:
         return []
@@ -214,7 +213,7 @@ def _send(state: State) -> list[Any]:
     ledger, setup = state.ledger, state.setup
     state.pressure.level = state.measure().level
     new = len(ledger.tracker) - ledger.last.messages
-    added = sum(ledger.view.counted[-new:]) if ledger.last.messages and new > 0 else None
+    added = sum(ledger.view.counted[-new:]) if ledger.last.messages and new > 0 else None  # None: unknown
     state.pressure.note_sent(ledger.view.total, added, state.kept_tokens)
     sent = state.to_send()
     ledger.note_sent(sent, setup.clock())
@@ -245,7 +244,7 @@ def compact(
         compaction = replace(compaction, reason=reason, is_repeated=True)
     for tier in () if compaction.is_repeated else state.setup.preset.manual:
         compaction = attempt(state, tier, "manual", focus=focus, dry_run=dry_run)
-        if compaction.applied or (dry_run and compaction.tier):
+        if compaction.applied or (dry_run and compaction.tier):  # a dry run ends with the first change it can report
             break
     state.pressure.maximum_tokens = maximum_tokens
     if compaction.applied:
@@ -267,8 +266,7 @@ def store_plan_ahead(state: State, messages: Sequence[object]) -> bool:
 
 
 def _take_plan_ahead(state: State) -> None:
-    """Load the plan that `store_plan_ahead` made, if it is newer than the present one, so that the next plan extends
-    it."""
+    """Load the plan that `store_plan_ahead` stored, if it covers more messages than the plan in force, to extend it."""
     store, name, plan_in_force = state.setup.store, f"{AHEAD_STATE}{state.setup.session_id}", state.ledger.frame.plan
     with suppress(StoreError):
         if saved := store.use(lambda opened: opened.get_state(name)):
@@ -292,12 +290,12 @@ def _just_compacted(state: State) -> bool:
 
 
 def recover(state: State, messages: Sequence[object], refused: TooLong | TooHeavy | LostResults) -> list[Any] | None:
-    """Return another list after the provider refused the last one (`refused`): with results for all calls, or
-    smaller. Return None if neither helps, or if that was tried for this list before."""
+    """Return another list to send after the provider refused the last one: with notes for missing tool results, or
+    shorter. `refused`: the provider's reason. Return None if neither helps, or was tried for this list before."""
     if isinstance(refused, LostResults):
         return _with_missing_results_noted(state, messages)
     pressure = state.pressure
-    if pressure.is_recovering:
+    if pressure.is_recovering:  # the list was made by an earlier `recover`
         return None
     try:
         state.receive(messages)
@@ -313,9 +311,10 @@ def recover(state: State, messages: Sequence[object], refused: TooLong | TooHeav
             attempt(state, fit_pictures, "request_too_large", forced=True)
     else:
         pressure.refuse(refused, view.total)
-    if isinstance(refused, TooLong) or (refused.is_size and state.ledger.view is view):
+    has_too_many_bytes = isinstance(refused, TooHeavy) and refused.is_size
+    if isinstance(refused, TooLong) or (has_too_many_bytes and state.ledger.view is view):  # no picture was removed
         limit, view_before = pressure.limit_tokens, state.ledger.view
-        for tier in state.setup.preset.recovery:  # until the list is much shorter
+        for tier in state.setup.preset.recovery:  # until the list has changed and is much shorter
             if state.tokens > limit * CLEARLY_SHORTER or state.ledger.view is view_before:
                 attempt(state, tier, "prompt_too_long", forced=True)
     if state.ledger.view is view:
@@ -349,7 +348,7 @@ def save_for_restart(state: State) -> None:
         return
     problem = ""
     try:
-        if not (ledger.committed.key or ledger.frame.is_empty):  # the stored history has diverged: store this one
+        if not (ledger.committed.key or ledger.frame.is_empty):  # the caller changed messages since they were stored
             ledger.commit(ledger.frame, setup.store, ledger.view)
         name, saved = session_name(setup.session_id), state.to_save().model_dump(mode="json")
         setup.store.use(lambda store: store.set_state(name, saved))

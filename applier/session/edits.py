@@ -26,8 +26,7 @@ Place = tuple[int, int]
 """Position of a block: index of its message in the history, and its index in that message."""
 
 _ONLY_THINKING = "(thinking left out)"
-"""Text sent in place of an assistant message that has only thinking, which is left out. Roles must alternate, so the
-message cannot be missing."""
+"""Text sent in place of an assistant message with nothing but thinking, if that is left out: roles must alternate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ class Frame:
     plan_id: str = ""
     """Id of `plan` in the store; empty until it is stored."""
     head: tuple[object, ...] = ()
-    """Messages that are sent in place of the first `start` messages of the history: the compacted part of the list."""
+    """Compacted part of the list: messages that are sent in place of the first `start` messages of the history."""
     start: int = 0
     """Number of messages at the beginning of the history that `head` replaces."""
     placeholders: Mapping[Place, str] = field(default_factory=dict)
@@ -80,8 +79,8 @@ class Frame:
         return not (self.plan or self.head or self.placeholders or self.additions or self.unthinking)
 
     def up_to(self, message: int) -> Frame:
-        """Return this frame with only its changes to messages before index `message`, as the caller changed the later
-        ones. If the replaced beginning of the history includes that message, the frame becomes empty."""
+        """Return this frame with only its changes to messages before index `message`, from which on the caller sent
+        others. If the replaced beginning of the history includes that message, the result is an empty frame."""
         if message < self.start or message == 0:
             return Frame()
         return replace(
@@ -93,8 +92,8 @@ class Frame:
 
     @property
     def _read_messages(self) -> int:
-        """Number of messages at the beginning of the history of which the replaced part may hold text: those that the
-        plan covers, as its brief cites kept turns, too."""
+        """Number of messages at the beginning of the history that the compacted part may quote. These are all that the
+        plan covers: its brief (page of memory at the top) quotes kept messages, too."""
         return max(self.start, self.plan.history.messages if self.plan else 0)
 
     def has_text_of(self, edited: Collection[int]) -> bool:
@@ -151,15 +150,14 @@ def draft(frame: Frame, edits: Edits, tracker: HistoryTracker, key: str, restore
 
 
 def _planned(frame: Frame, plan: CompactionPlan, tracker: HistoryTracker, undecided_from: int | None) -> Frame:
-    """Return the frame that carries out a new `plan`, with those changes of the old `frame` that the plan does not
-    concern. These are changes to the newest, unanswered messages, and to messages from `undecided_from` on (see
-    `Edits`)."""
+    """Return the frame that carries out a new `plan`. It keeps those changes of the old `frame` that the plan does not
+    decide on: to the newest, unanswered messages, and to messages from `undecided_from` on (see `Edits`)."""
     planned_messages = plan.history.messages
     layout = laid_out(plan, tracker.originals[:planned_messages])
     stop = len(layout.messages) - layout.untouched
     head, start = layout.messages[:stop], planned_messages - layout.untouched
     live_start = planned_messages
-    while live_start > 0 and tracker.plain[live_start - 1]["role"] == "user":
+    while live_start > 0 and tracker.plain[live_start - 1]["role"] == "user":  # not answered yet
         live_start -= 1
     kept_from = max(start, live_start if undecided_from is None else min(live_start, undecided_from))
     return Frame(
@@ -183,7 +181,7 @@ def _head_with(frame: Frame, texts: Sequence[str]) -> tuple[object, ...]:
 
 
 def _restore_line(tracker: HistoryTracker, place: Place, key: str, restore_tool: str) -> str:
-    """Return the line below a shortened content that says by which tool and id the agent gets the original."""
+    """Return the line below a shortened content by which the agent gets the original: ``[stored as h1a2:t5]``."""
     message, block = place
     reference = f"{key}:{tracker.turn_id(message)}"
     content = blocks(tracker.plain[message])[block].get("content")
@@ -194,8 +192,7 @@ def _restore_line(tracker: HistoryTracker, place: Place, key: str, restore_tool:
 
 
 def _counted_media(content: Sequence[object]) -> str:
-    """Return a text with the number of pictures and documents: ``, with 2 images and 1 document``; empty without
-    any."""
+    """Return the number of pictures and documents as text: ``, with 2 images and 1 document``; empty without any."""
     kinds = [item.get("type") for item in content if isinstance(item, dict)]
     counts = ((kind, kinds.count(kind)) for kind in ("image", "document"))
     texts = [f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in counts if count]
@@ -225,12 +222,11 @@ def with_texts(message: object, texts: Mapping[Place, str], index: int, addition
 
 def _with_text(block: Block, text: str | None) -> Block:
     """Return `block` with `text` in place of its content, for a tool result, a text or a picture (which becomes a
-    text). Other blocks, or any block if `text` is None, are returned as they are. The cache mark of a tool result
-    stays."""
+    text). Cache marks stay. Other blocks, or any block if `text` is None, are returned unchanged."""
     if text is not None and block["type"] == "text":
         return {**block, "text": text}
     if text is not None and block["type"] in PICTURES:
-        return {"type": "text", "text": text, **inner_mark({"content": [block]})}
+        return {"type": "text", "text": text, **inner_mark({"content": [block]})}  # with the picture's cache mark
     if text is None or block["type"] != "tool_result":
         return block
     return {**block, **inner_mark(block), "content": text}
@@ -274,7 +270,7 @@ class View:
         return cls(list(frame.head), counted, sum(counted), load).extended(frame, tracker, frame.start)
 
     def extended(self, frame: Frame, tracker: HistoryTracker, start: int) -> View:
-        """Return this list with the messages of the history from index `start` on added, changed as `frame` says."""
+        """Return this list and, after it, the messages of the history from index `start` on, changed by `frame`."""
         messages, counted, total, load = [*self.messages], [*self.counted], self.total, self.load
         for index in range(start, len(tracker)):
             message = message_at(frame, tracker, index)
@@ -304,19 +300,20 @@ MAX_CACHE_MARKS = 4
 def with_breakpoint(messages: Sequence[object], frame: Frame, tracker: HistoryTracker, call: AgentCall) -> list[object]:
     """Return `messages`, which `frame` made, with a prompt-cache mark at the end of the compacted part.
 
-    So the provider caches that part, which will stay the same. The mark is set only if the caller sets marks, and one
-    more is allowed. It has the longer lifetime if a mark on a compacted message or after these has it, and if all marks
-    before it do, as a longer one may not follow a shorter one.
+    So the provider caches that part, which stays the same in later calls. The mark is set only if the caller sets
+    marks, and one more is allowed. It has the longer lifetime if a mark of the caller on a message has it, and if all
+    marks in system prompt and tools do: the API refuses a longer lifetime after a shorter one.
     """
     head, marked_messages = len(frame.head), [*messages]
     marks = tracker.marks_between(frame.start, len(tracker)) + ([call.cache_control] if call.cache_control else [])
     all_marks = tracker.marks_between(0, frame.start) + marks
     if not head or not all_marks or len(marks) + len(call.marks) >= MAX_CACHE_MARKS:
         return marked_messages
-    may_be_long = all(mark.get("ttl") == LONG_TTL for mark in call.marks)
+    may_be_long = all(mark.get("ttl") == LONG_TTL for mark in call.marks)  # those of system prompt and tools
     mark = next((mark for mark in all_marks if may_be_long and mark.get("ttl") == LONG_TTL), all_marks[-1])
     last = plain_message(marked_messages[head - 1])
     content = [*blocks(last)]
+    # the API accepts no mark on an empty text or on thinking
     if content and content[-1]["type"] in ("text", "tool_result", "tool_use") and content[-1].get("text") != "":
         content[-1] = {**content[-1], "cache_control": dict(mark)}
         marked_messages[head - 1] = {**last, "content": content}

@@ -45,7 +45,7 @@ EventKind = Literal[
 _WARNINGS = frozenset(
     ("tier_failed", "breaker_opened", "fixed_parts_too_large", "store_failed", "prepare_failed", "misnamed_use")
 )
-_EVERYTHING = "*"
+_EVERYTHING = "*"  # key of hooks for all events
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +110,15 @@ class EventLog:
         """True if events are written to the store; False during a dry run."""
 
     def trouble(self, kind: EventKind, problem: str, message: str = "") -> None:
-        """Report `problem` only when it begins or changes, not at every call; an empty `problem` ends it. `message`:
-        text of the event; without it, `problem` is the text."""
+        """Report a problem that may last for many calls, only when it begins or changes. An empty `problem` ends it.
+        `message`: text of the event; without it, `problem` is the text."""
         if problem and self.troubles.get(kind) != problem:
             self(kind, message or problem)
         self.troubles[kind] = problem
 
     def __call__(self, kind: EventKind, message: str, **fields: Any) -> bool:
-        """Report an event with this `message` and these `fields` of `Event`; return False if a hook returned False,
-        which forbids the compaction."""
+        """Report an event with this `message` and these `fields` of `Event`. Return False if a hook returned False,
+        which forbids the compaction that a ``pre_compact`` event announces."""
         event = Event(kind, self._session_id, self._clock(), message=message, **fields)
         self.events.append(event)
         self.telemetry.count(event)
@@ -126,14 +126,14 @@ class EventLog:
         text = "; ".join(filter(None, (event.message, switch_money(event.dollars))))
         logger.log(level, "%s: %s", event.kind, text, extra={"compactor_event": event.as_json()})
         answers = [_ask(hook, event) for kind in (event.kind, _EVERYTHING) for hook in self._hooks.get(kind, ())]
-        if self.records:
+        if self.records:  # not during a dry run
             self._unrecorded.append({**event.as_json(), "time": event.at, "session": self._session_id})
             self._record(kind)
         return not any(answer is False for answer in answers)
 
     def _record(self, kind: EventKind) -> None:
-        """Write all events to the store that are not there yet, unless the newest one is ``resumed``. So a session that
-        is only opened again writes nothing. If the store fails, the next event tries again."""
+        """Write all events to the store that are not there yet. If the store fails, the next event tries again. An
+        event ``resumed`` waits for the next one, so that a session that is only opened again writes nothing."""
         while self._unrecorded and kind != "resumed":
             try:
                 self._store.use(methodcaller("record_event", self._unrecorded[0]))
@@ -151,7 +151,8 @@ class EventLog:
 
 
 def _checked_hooks(hooks: Hooks) -> dict[str, list[Hook]]:
-    """Return a list of hooks for each kind of event; raise SettingsError for an unknown kind, or what is no hook."""
+    """Return a list of hooks for each kind of event. Raise SettingsError for an unknown kind or a hook that is no
+    function."""
     kinds = (*get_args(EventKind), _EVERYTHING)
     checked: dict[str, list[Hook]] = {}
     for kind, hook in hooks.items():
@@ -177,8 +178,8 @@ SCOPE = "relevance-compactor"
 
 
 class Telemetry:
-    """OpenTelemetry counters of compactions, and a span (a timed record) around each. Active only if the extra ``otel``
-    is installed. The user's program decides where the data goes."""
+    """OpenTelemetry counters of compactions, and a span (a timed record) around each, if the extra ``otel`` is
+    installed. The user's program decides where the data goes."""
 
     def __init__(self) -> None:
         """Create the counters if OpenTelemetry is installed; without it, the methods do nothing."""
@@ -208,7 +209,7 @@ class Telemetry:
         if event.kind == "post_compact":
             self._compactions.add(1, attributes)
             self._invalidated.add(event.invalidated_tokens, attributes)
-        if event.kind in ("post_compact", "undone"):  # what is undone and compacted again counts once
+        if event.kind in ("post_compact", "undone"):  # undone: a negative number, so that compacting again counts once
             self._reclaimed.add(event.tokens_before - event.tokens_after, attributes)
         if event.kind in ("tier_failed", "store_failed", "prepare_failed"):
             self._failures.add(1, {"kind": event.kind})

@@ -38,8 +38,8 @@ from planner.reading.tokens import TokenCounter
 from planner.settings import ToolUse
 
 MAX_HEADS = 6
-"""Number of sent lists that are recognized when the caller passes them back, by their compacted beginnings. A caller
-may return with a list from before a few compactions."""
+"""Number of compacted beginnings of sent lists that are remembered, as a caller may pass back a list from before a few
+compactions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Load:
     """Size of the largest picture, in characters of base64."""
 
     def __add__(self, other: Load) -> Load:
-        """Return the numbers and sizes of the pictures of both together."""
+        """Return the load of both together; the largest picture is the larger one of the two."""
         largest = max(self.largest, other.largest)
         return Load(self.images + other.images, self.large + other.large, self.size + other.size, largest)
 
@@ -96,20 +96,20 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Difference between the list that the caller passed now and the history known before."""
+    """Difference between the list that the caller has passed now and the history that was known before."""
 
     start: int
     """Index in the history of the first message that was not known before."""
     changed: bool
     """True if the caller removed or changed known messages from `start` on, so that they were cut from the history."""
     replaced: bool = False
-    """True if messages before `start` are other objects than before, with other cache marks or content."""
+    """True if messages before `start` were replaced by ones with other cache marks or other content."""
     edited: frozenset[int] = frozenset()
     """Indices of the known messages that the caller gave other content, with the same role and calls."""
 
 
 class _Head(NamedTuple):
-    """Beginning of a list that was sent, made of compacted messages, by which the list is recognized."""
+    """Compacted messages at the beginning of a sent list, by which the list is recognized when it comes back."""
 
     messages: list[object]
     replaced: int
@@ -164,22 +164,22 @@ class HistoryTracker:
 
     @property
     def analysis(self) -> Analysis:
-        """Facts that were read from the history (calls, failures, …), from which plans are made. Only new turns are
-        read at each call."""
+        """Everything that plans need to know of the history (calls, failures, …). Only new turns are read at each
+        call."""
         history = self.history
         if self.known_analysis is None or self.known_analysis.history is not history:
             self.known_analysis = analyze_history(history, self.counter, self.known_analysis, self.uses)
         return self.known_analysis
 
     def analysis_of(self, messages: int) -> Analysis:
-        """Return the facts that were read from the first `messages` of the history, from which they are planned again.
-        They must be whole turns."""
+        """Return the analysis of only the first `messages` messages of the history, to plan these again. They must be
+        whole turns."""
         history = assemble_history(self.originals[:messages], self.plain[:messages], self.digests[:messages])
         return analyze_history(history, self.counter, self.known_analysis, self.uses)
 
     def adopt_analysis(self, plan: CompactionPlan | None) -> None:
-        """Use the facts that were read for `plan`, if they cover more turns than the known ones, so that no turn is
-        read twice. The plan must be for a beginning of this history."""
+        """Use the analysis that `plan` was made from, if it covers more turns than the known one, so that no turn is
+        read twice. The plan must be for a beginning of this history; None changes nothing."""
         analysis = plan.bound_analysis if plan is not None else None
         known = self.known_analysis
         if analysis is not None and (known is None or len(analysis.history.turns) > len(known.history.turns)):
@@ -218,9 +218,10 @@ class HistoryTracker:
         tracker = replace(self, **{name: copy(getattr(self, name)) for name in growing})
         passed = list(messages)
         head, start = self._compacted_part_of(passed)
-        later = passed[head:]
-        for index, place in ((index, index - start) for index in self._replaced if start <= index < start + len(later)):
-            later[place] = self._original_of(later[place], index)
+        later = passed[head:]  # one for one the messages of the history from index `start` on
+        for index in self._replaced:
+            if start <= index < start + len(later):
+                later[index - start] = self._original_of(later[index - start], index)
         length = len(self)
         first_changed, marked = self._compare(later, start, min(length, start + len(later)))
         unknown = enumerate(later[first_changed - start :], head + first_changed - start)
@@ -234,13 +235,14 @@ class HistoryTracker:
             tracker._append(message, plain)
         if edited:
             return tracker, Arrival(length, changed=False, replaced=True, edited=edited)
+        # lists that were made of messages which the caller has changed are recognized no more
         tracker._heads = [part for part in self._heads if part.replaced <= first_changed]
         tracker._replaced = {index: sent for index, sent in self._replaced.items() if index < first_changed}
         return tracker, Arrival(first_changed, first_changed < length, bool(marked))
 
     def recognizing(self, sent: Sequence[object], head: int) -> HistoryTracker:
-        """Return this history, prepared to recognize the list `sent` if the caller passes it back. The first `head`
-        messages of `sent` are compacted; they were made of the beginning of the history."""
+        """Return this history, prepared to recognize the list `sent` if the caller passes it back. `head`: number of
+        messages at the front of `sent` that are compacted and replace the beginning of the history."""
         start, heads, replaced = len(self) - len(sent) + head, self._heads, {**self._replaced}
         if head:
             older = [part for part in heads if part.messages != sent[:head]]
@@ -277,8 +279,8 @@ class HistoryTracker:
     def _compare(self, passed: Sequence[object], start: int, stop: int) -> tuple[int, list[int]]:
         """Compare the history from index `start` to before `stop` with the list `passed`, which begins at `start`.
         Return the index of the first message with changed content (`stop` if there is none), and the indices of earlier
-        ones with only other cache marks. Dicts are compared with the stored copies, texts first by identity, so that
-        edits in place are noticed, and unchanged messages cost next to nothing."""
+        ones with only other cache marks. Dicts are compared with the stored copies, so that edits in place are noticed;
+        SDK objects by identity, or else by their digests."""
         if passed[: stop - start] == self.plain[start:stop]:
             return stop, []
         marked: list[int] = []
@@ -293,9 +295,9 @@ class HistoryTracker:
         return stop, marked
 
     def _edited_in_place(self, new: Sequence[Message], at: int) -> frozenset[int]:
-        """Return the indices of the messages with other content, if `new` has all known messages from index `at` on,
-        then further messages. Roles and calls have to be the same, and the last known message unchanged; else the
-        result is empty. Such an edit keeps the turns as they are."""
+        """Return the indices of known messages that the caller has edited without a change of the turns. `new`: the
+        caller's messages from index `at` on. It must have all known messages with the same roles and calls, the last
+        one unchanged, else the result is empty: then messages were removed or replaced."""
         known = self.plain[at:]
         if not known or len(new) < len(known) or message_digest(new[len(known) - 1]) != self.digests[-1]:
             return frozenset()
@@ -325,6 +327,7 @@ class HistoryTracker:
         self._history = None
 
     def _append(self, message: object, plain: Message) -> None:
+        """Add the caller's `message` at the end of the history. `plain`: the same message as a dict."""
         index = len(self.originals)
         self.digests.append(message_digest(plain))
         self.counted.append(self.counter.message(plain))
@@ -343,7 +346,7 @@ class HistoryTracker:
 
 
 def is_list(messages: object) -> bool:
-    """Return True if `messages` can be read as a list: no text, no dict, and not a single object."""
+    """Return True if `messages` is any collection of messages; False for a text, a dict or a single object."""
     return isinstance(messages, Iterable) and not isinstance(messages, str | bytes | Mapping)
 
 
@@ -360,7 +363,7 @@ def _copied(message: Message) -> Message:
     return copied
 
 
-def _call(name: object, arguments: object) -> Call:
+def _call(name: object, arguments: object) -> Call:  # malformed arguments count as none
     return call_alone(str(name), arguments if isinstance(arguments, dict) else {})
 
 

@@ -48,7 +48,7 @@ class Committed:
 
 
 class SavedFrame(BaseModel):
-    """Frame (changes that make the sent list from the history) in the form in which it is stored."""
+    """`Committed` in the form in which it is stored: the fields of a `Frame`, the history's key, its stored length."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -202,8 +202,7 @@ class Ledger:
     """Id of the session, by which its compacted lists are recognized when they come back; empty if the caller gave
     none."""
     keys: list[str] = field(default_factory=list)
-    """Store keys of the histories that `restore` may read: those of this session, its parent and its children, which
-    all share this one list object."""
+    """Store keys of the histories that `restore` may read. A session, its parent and its children share this list."""
     committed: Committed = field(default_factory=Committed)
     """Frame in force (the changes that make the next list), with what the store has for it."""
     view: View = field(default_factory=View)
@@ -220,8 +219,8 @@ class Ledger:
     arrival: Arrival = field(default_factory=lambda: Arrival(0, changed=False))
     """Difference between the caller's newest list of messages and the one before."""
     outdated_plan: CompactionPlan | None = None
-    """Plan of the compacted part that the newest list made invalid, as the caller edited a message that it had read;
-    None if the compacted part is valid."""
+    """Plan of a compacted part that is not sent any more, as the caller's newest list has other content in a message
+    that it was made of; None if there is none."""
     unsent_from: int = 0
     """Index of the first message that was not sent to the model yet."""
     unknown_answers: frozenset[int] = frozenset()
@@ -230,20 +229,21 @@ class Ledger:
     strips_thinking: bool = False
     """True if the model's API refuses thinking (the model's reasoning) after an earlier message was changed."""
     store_opening: int = 0
-    """Value of `SessionStore.opening` when the left-out content was stored; a higher one means that it is lost."""
+    """Value of `SessionStore.opening` (a counter) when content was last stored. A higher one means that the store's
+    file was removed, so that the content is lost."""
     noted_at: float = float("-inf")
     """Time of the last note in the store that the conversation is still used."""
     saved: tuple[Committed, int, bool] = field(default_factory=lambda: (Committed(), 0, True))
-    """Values that were last stored for a restart, to store the session only if one has changed: `committed`, the tokens
-    that planners had read, and `is_sent`."""
+    """Values that were last stored for a restart: `committed`, tokens read by planners, `is_sent`. The session is
+    stored again only if one has changed."""
     known_state: KnownState = field(default_factory=KnownState)
     answered: str = ""
     """Digest of the last list that was sent again with notes in place of lost tool results, to try that only once."""
 
     @property
     def unknown_view(self) -> str:
-        """Key of the history behind a compacted view with which the history itself begins, because no known store has
-        the view's originals; empty without such a view."""
+        """Store key in a compacted list (a view) that is part of the history, because no known store has its originals;
+        empty without one. The caller has passed such a list first."""
         history = self.tracker.history
         turn_id = unknown_view(history)
         messages = history.messages_of(history.by_id[turn_id]) if turn_id else ()
@@ -273,14 +273,14 @@ class Ledger:
         """
         tracker, arrival = self.tracker.extended_by(messages)
         self.tracker, self.arrival = tracker, arrival
-        is_new = not is_shared or arrival.changed  # messages that another process has sent are new only to this one
+        is_new = not is_shared or arrival.changed  # else another process may have sent them already
         self.unsent_from = min(arrival.start if is_new else len(tracker), self.last.messages)
         committed, plan = self.committed, self.frame.plan
         if arrival.changed:  # the frame's changes before the first changed message stay
             self.undoable, self.thought_since = (), 0
             stored = min(committed.messages, arrival.start)
             committed = Committed(committed.frame.up_to(arrival.start), messages=stored)
-        elif arrival.edited:  # from the first of them on the store has other content
+        elif arrival.edited:  # the store has their old content
             stored = min(committed.messages, *arrival.edited)
             committed = replace(committed, frame=committed.frame.without_text_of(arrival.edited), messages=stored)
             self._forget_earlier_texts(arrival.edited)
@@ -289,7 +289,7 @@ class Ledger:
         if is_shared and self.strips_thinking:
             frame = self._without_unknown_thinking(frame, arrival)
         if arrival.changed or arrival.replaced or frame is not committed.frame:
-            is_whole = arrival.changed and frame.is_empty
+            is_whole = arrival.changed and frame.is_empty  # nothing is left out, so nothing stored is needed
             self.take_into_force(Committed() if is_whole else replace(committed, frame=frame))
         else:
             self.view = self.view.extended(frame, tracker, arrival.start)
@@ -304,27 +304,26 @@ class Ledger:
         self.last = replace(self.last, undoable=of_last_list)
 
     def _without_unknown_thinking(self, frame: Frame, arrival: Arrival) -> Frame:
-        """Return `frame` without the thinking of answers to lists that another process sent. The API may refuse
-        thinking after another list than the one it was written for. This process knows all messages up to the last list
-        it sent; in a new session it knows the first answer."""
+        """Return `frame` without the thinking of answers to lists that another process sent, as the API may refuse it
+        after any other list. This process knows the messages up to the last list that it sent; if it sent none yet, up
+        to the first answer."""
         plain, last = self.tracker.plain, self.last
         start = arrival.start
         if last.at is None:
             start = 1 + next((at for at, message in enumerate(plain) if message["role"] == "assistant"), len(plain))
         elif 0 < last.messages <= len(plain) and self.tracker.digests[last.messages - 1] == last.newest:
-            start = last.messages + last.is_answered
+            start = last.messages + int(last.is_answered)  # the answer to the last list is known, too
         stripped = frame.without_thinking_from(plain, start)
         self.unknown_answers |= stripped.unthinking - frame.unthinking
         return stripped
 
     def without_refused_thinking(self, frame: Frame, since: int = 0) -> Frame:
-        """Return `frame` changed to leave out thinking (the model's reasoning) that the API would refuse. Only messages
-        from index `since` on are examined."""
+        """Return `frame` changed to leave out thinking (the model's reasoning) that the API would refuse in messages
+        from index `since` on."""
         return without_refused_thinking(frame, self.last.frame, self.tracker, since) if self.strips_thinking else frame
 
     def take_into_force(self, committed: Committed, view: View | None = None) -> None:
-        """Use the frame (set of changes) in `committed` for all following lists. `view`: the list it makes, if
-        known."""
+        """Use the frame (changes) in `committed` for all following lists. `view`: the list it makes, if known."""
         self.committed, self.view = committed, view or View.of(committed.frame, self.tracker)
         self.cached_messages = min(self.cached_messages, len(self.view.messages))
         if committed.key and committed.key not in self.keys:
@@ -332,15 +331,13 @@ class Ledger:
 
     def commit(self, frame: Frame, store: SessionStore, view: View | None = None) -> None:
         """Store the content that `frame` leaves out of the list, its new plan and facts; then use `frame` for all
-        following lists.
-
-        `view`: the list it makes, if known.
+        following lists. `view`: the list it makes, if known.
 
         Raises:
             StoreError: the content could not be stored; nothing has changed.
         """
         tracker, before, view = self.tracker, self.committed, view or View.of(frame, self.tracker)
-        plan = frame.plan if not frame.plan_id else None  # a new plan; the facts of one refer to the whole history
+        plan = frame.plan if not frame.plan_id else None  # not stored yet; the facts of one refer to the whole history
         has_all = before.messages == len(tracker) or (plan is None and before.holds(frame, len(tracker)))
         if not (before.key and has_all):
             before = replace(before, key=store.save(tracker.history), messages=len(tracker))
@@ -359,7 +356,7 @@ class Ledger:
         list leaves out only what the store has, and it is valid because the newest answers belong to it."""
         length, last = len(self.tracker), self.last.frame.without_text_of(self.arrival.edited)
         before, self.undoable = replace(self.committed, frame=last), self.last.undoable
-        if not before.holds(before.frame, length):
+        if not before.holds(before.frame, length):  # the caller has changed messages since
             before = replace(before, frame=before.frame.up_to(before.messages))
         before = replace(before, frame=self.without_refused_thinking(before.frame))
         if self.unknown_answers:  # with their thinking the list would be refused; the caller still has it

@@ -1,7 +1,7 @@
-"""The tier that removes pictures from a request with more of them, or more bytes, than the provider accepts.
+"""Tier that removes pictures from a request with more of them, or more bytes, than the provider accepts.
 
-Old pictures of tool results leave first, and what the user showed last. Their originals are in the store; a mark and
-the text of the result remain.
+Old pictures in tool results are removed first, pictures that the user showed last. Their originals are in the store; a
+mark and the text of the result remain.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from planner.reading.media import MANY_IMAGES, source_data
 from planner.reading.messages import Block, blocks, pictures_in, plain_message, readable_text
 
 ROOM_SHARE = 0.5
-"""Share of a limit that is filled after pictures were removed. The free rest makes removals rare, as each makes the
-provider read the list again."""
+"""Share of a limit that pictures may fill after a removal. The free rest makes removals rare, as after each of them the
+provider must read the list again without its cache."""
 TEXT_CHARACTERS = 2_000
 """Largest length of the text that remains of a tool result with a removed picture."""
 REMOVED_FROM_HEAD = "[picture removed, its turn is stored]"
@@ -31,7 +31,7 @@ class _PictureBlock:
     """Block of the sent list that contains pictures, as a candidate for removal."""
 
     place: Place
-    """Index of the block's message, below zero in the compacted part, and index of the block."""
+    """Index of the block's message (below zero in the compacted part: -1 is its last message), and of the block."""
     block: Block
     load: Load
     rank: tuple[int, Place]
@@ -62,28 +62,29 @@ def fit_pictures(situation: Situation) -> Edits | None:
 
 
 def _picture_blocks(messages: Sequence[object], start: int, situation: Situation) -> Iterator[_PictureBlock]:
-    """Yield the blocks with pictures in user `messages`, the first of which has the index `start` in the history."""
+    """Yield the blocks with pictures in the user's messages among `messages`. `start`: index of the first of them."""
     live_start, replaced = situation.tracker.live_start, situation.frame.placeholders
     for at, message in enumerate(map(plain_message, messages), start):
         for number, block in enumerate(blocks(message)):
             pictures = [] if (at, number) in replaced else [*pictures_in([block])]
             load = sum(map(picture_load, pictures), Load(size=sum(len(source_data(picture)) for picture in pictures)))
             if load.images and message["role"] == "user":
-                of_user, is_live = block["type"] != "tool_result", at >= live_start and at >= 0
-                yield _PictureBlock((at, number), block, load, (2 * is_live + of_user, (at, number)))
+                is_unanswered, of_user = at >= max(live_start, 0), block["type"] != "tool_result"
+                kind_rank = (2 if is_unanswered else 0) + (1 if of_user else 0)
+                yield _PictureBlock((at, number), block, load, (kind_rank, (at, number)))
 
 
 def _pictures_to_remove(candidates: Sequence[_PictureBlock], limits: MediaLimits, load: Load) -> list[_PictureBlock]:
     """Return the blocks to remove, so that a request with this `load` of pictures and bytes is within `limits`. First
-    come pictures that are too large alone, then large ones in tool results if many pictures forbid them, then the
-    others in order of their rank."""
+    come pictures that are too large alone. Then, as a request with more than `MANY_IMAGES` may have no large picture,
+    large ones in tool results. Then others in the order of `candidates`."""
     removed = [block for block in candidates if block.load.largest > limits.largest]
     load = _load_without(load, removed, limits)
-    if load.large and load.images > MANY_IMAGES:  # a request with many pictures may have no large one
+    if load.large and load.images > MANY_IMAGES:
         of_tools = (block for block in candidates if block.block["type"] == "tool_result")
         large = [block for block in of_tools if block.load.large and block not in removed]
         removed, load = removed + large, _load_without(load, large, limits)
-    has_large = load.large and load.images > MANY_IMAGES  # those of the user stay, so other pictures go
+    has_large = load.large and load.images > MANY_IMAGES  # the user's: they stay, so the number must fall
     present_limits = replace(limits, images=MANY_IMAGES) if has_large else limits
     if present_limits.excess(replace(load, large=0)) <= 1:
         return removed
@@ -97,6 +98,7 @@ def _pictures_to_remove(candidates: Sequence[_PictureBlock], limits: MediaLimits
 
 def _load_without(load: Load, removed: Sequence[_PictureBlock], limits: MediaLimits) -> Load:
     """Return what remains of `load` (number of pictures, bytes) without the blocks `removed`."""
+    # `largest` cannot be subtracted; blocks with a too large picture are always removed together
     freed = sum((block.load for block in removed), Load())
     largest = 0 if freed.largest > limits.largest else load.largest
     return Load(load.images - freed.images, load.large - freed.large, load.size - freed.size, largest)

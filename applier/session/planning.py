@@ -1,4 +1,4 @@
-"""Asks a session's planner (usually a model) for plans, which say what to keep of each turn; also in advance.
+"""Asks a session's planner (usually a model) for plans, which decide what to keep of each turn; also in advance.
 
 If the planner fails, the rules plan. After some failures in a row the planner is paused, so that the agent does not
 wait for it in vain; then it has one trial. Nothing here applies or stores a plan.
@@ -25,7 +25,7 @@ BreakerState = Literal["closed", "open", "half_open"]
 """State of a planner after failures: ``closed`` (it is asked), ``open`` (paused), ``half_open`` (one trial)."""
 
 READY_SLACK = 1.2
-"""Largest size of a plan that was made in advance and may still be used, as a multiple of the size wanted now."""
+"""Largest target of a plan made in advance that may still be used, as a multiple of the target wanted now."""
 TASK_CHARACTERS = 4_000
 """Largest length of the task that a session takes from the user's first words, if it has none, in characters."""
 
@@ -49,8 +49,8 @@ class Worker:
         return self.job is not None and not self.job.done()
 
     def start(self, job: Callable[[], CompactionPlan], now: float) -> bool:
-        """Start `job` at the time `now`, and return True if it was started. It is not started while another job runs,
-        before that job's result was taken, or too soon after its start."""
+        """Start `job` at the time `now`, and return True if it was started. It is not started before the result of the
+        last job was taken, nor within `debounce_seconds` after the last start."""
         if self.is_closed or self.job is not None or within(self.debounce_seconds, self.started_at, now):
             return False
         self.started_at, self.job = now, Future()
@@ -66,7 +66,7 @@ class Worker:
 
 
 def _run(job: Callable[[], CompactionPlan], done: Future[CompactionPlan]) -> None:
-    """Run `job`, and put its result or its exception into `done`, for the thread that takes it later."""
+    """Run `job`, and put its result or exception into `done`, where another thread takes it later."""
     try:
         done.set_result(job())
     except Exception as error:  # noqa: BLE001 - handed to the caller's side as a value
@@ -88,7 +88,7 @@ class Planned:
 
 @dataclass
 class Planning:
-    """Planner of a session, the rules that replace it, plans made in advance, and the pause after failures. A shallow
+    """Makes the plans of a session: by its planner, or by rules if that fails or is paused; also in advance. A shallow
     copy is independent, but shares the worker and the list of requests."""
 
     planner: PlannerChoice
@@ -106,8 +106,8 @@ class Planning:
     client_follows: bool = False
     """True if the caller will pass the agent's client after the next answer; a planner that needs it waits."""
     previous: CompactionPlan | None = None
-    """Plan that the next one reuses, so that a model reads no turn twice: the last one that a model made, or without
-    one the last; whether it was applied or not."""
+    """Plan that the next one reuses, so that a model reads no turn twice: the last one by a model, or else the last
+    one by rules; whether it was applied or not."""
     read_before: int = 0
     """Tokens that planners had read for this session in earlier processes, which count towards a limit."""
     ready: CompactionPlan | None = None
@@ -172,7 +172,7 @@ class Planning:
             CompactorError: even the rules failed.
         """
         ready, self.ready = self.ready, None
-        is_small = ready is not None and ready.target_tokens <= target_tokens * READY_SLACK
+        is_small = ready is not None and ready.target_tokens <= target_tokens * READY_SLACK  # it leaves little enough
         if ready is not None and is_small and not focus and ready.history.begins(analysis.history):
             return ready
         ahead, self.read_ahead = self.read_ahead, None
@@ -199,8 +199,7 @@ class Planning:
         return plan
 
     def _extend(self, ahead: CompactionPlan, analysis: Analysis, target_tokens: int) -> CompactionPlan:
-        """Return a plan by rules that extends the stored plan `ahead` of a model, and names that model as its
-        author."""
+        """Return a plan by rules that extends the stored plan `ahead` of a model and names that model as its author."""
         self.previous = ahead
         self.count_read(max(self.read_tokens, ahead.provenance.read_tokens))
         plan = self._request_plan("rules", analysis, target_tokens, "")
@@ -215,7 +214,7 @@ class Planning:
         return self._request_plan(self.planner if self.asks_a_model else "rules", analysis, target_tokens, focus)
 
     def _reuse_next(self, plan: CompactionPlan) -> None:
-        """Make `plan` the one that the next plan reuses, unless only the one before it was read by a model."""
+        """Make `plan` the one that the next plan reuses, unless it is by rules and the present one by a model."""
         if plan.provenance.read_turns or self.previous is None or not self.previous.provenance.read_turns:
             self.previous = plan
 
@@ -239,7 +238,7 @@ class Planning:
                 read_tokens=self.read_tokens,
             )
         except Exception as error:
-            spent = getattr(error, "usage", None)
+            spent = getattr(error, "usage", None)  # tokens of an answer that could not be used
             usage, failure = spent if isinstance(spent, Usage) else Usage(), str(error) or type(error).__name__
             self.planned.append(Planned(name_of_planner(planner, model), usage, failure, self.clock() - started))
             raise

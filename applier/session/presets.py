@@ -58,11 +58,10 @@ class Preset:
     files_share: float = 0.0
     """Share of the tokens left by a plan that may be used to repeat the files that the agent read last."""
     expected_growth_tokens: float = 0.0
-    """Tokens that a call probably adds, until that is measured."""
+    """Tokens that a call is assumed to add until that was measured."""
 
     def tuned(self, settings: SessionSettings) -> Preset:
-        """Return this preset (a table of ways to shorten the list) with the user's `settings` in place of its
-        constants.
+        """Return this preset with the user's `settings` in place of its constants.
 
         ``keep_ratio`` sets how much a plan leaves, and ``compact_at_ratio`` when it is made; None changes nothing.
         After a refusal by the provider at most `RECOVERY_SHARE` is kept. Rows for a prompt that would not fit do not
@@ -90,7 +89,8 @@ class Preset:
 
 
 def _tuned_tier(tier: Tier, share: float | None) -> Tier:
-    """Return `tier` with the user's `share` of the history as its goal; unchanged if it does not plan."""
+    """Return `tier` with the goal to leave the user's `share` of the history; unchanged if `share` is None, or if the
+    tier makes no plan."""
     if share is None or not isinstance(tier, PlanTurns):
         return tier
     return replace(tier, target_share=share, history_share=share, target_tokens=0)
@@ -109,7 +109,7 @@ SAFETY = (
     Step(RetreatHead(0.5), EXHAUSTED),
     Step(FitNewest(), EXHAUSTED),
 )
-"""Last resorts of a preset, for a prompt that would not fit otherwise, from the mildest to the strongest."""
+"""Last resorts of a preset, for a prompt that would not fit otherwise, from the weakest to the strongest."""
 SAFE_ARRIVAL = DemoteLarge()
 """Tier that shortens only new results that would not fit the window otherwise."""
 
@@ -124,9 +124,9 @@ A_FIFTH = replace(RELEVANT, target_share=0.2, history_share=0.2)
 but at least 8,000 tokens where they fit.
 
 A share of the window alone would be half of a short history, and next to nothing of one with large results. On nineteen
-sessions at 200,000 tokens, with cache reads at a tenth of the price, it keeps .974 of the names that the agent needs
-(`python -m tests.bench presets`). To leave 15 % costs 7 % less and keeps .957; to leave a tenth costs 16 % less and
-keeps .929. With knowledge of each whole session one could choose moments that cost 7 % less (`python -m tests.bench
+sessions at 200,000 tokens, with cache reads at a tenth of the price, it keeps 97.4 % of the names that the agent needs
+(`python -m tests.bench presets`). To leave 15 % costs 7 % less and keeps 95.7 %; to leave a tenth costs 16 % less and
+keeps 92.9 %. With knowledge of each whole session one could choose moments that cost 7 % less (`python -m tests.bench
 least`).
 """
 RELEVANCE = Preset(
@@ -170,10 +170,11 @@ def _system(
     min_savings_tokens: int = LEAST_SAVINGS_TOKENS,
     **more: Any,
 ) -> Preset:
-    """Return a preset that imitates another system: it runs the rows `cheaper`, then makes a plan on request or if
-    `when` fires. A plan for `Session.compact` may free any number of tokens. `more`: further fields of the preset."""
+    """Return a preset that imitates another system: it runs the rows `cheaper`, then makes a plan by the tier `plan` on
+    request or if `when` fires, then the last resorts. `more`: further fields of the preset."""
     steps = (*cheaper, Step(plan, (ASKED, when), min_savings_tokens), *SAFETY)
-    return Preset(name, arrival, steps, manual=(replace(plan, max_freed_tokens=0),), **more)
+    by_hand = replace(plan, max_freed_tokens=0)  # `Session.compact` may free any number of tokens
+    return Preset(name, arrival, steps, manual=(by_hand,), **more)
 
 
 THREE_LAYER = _system(

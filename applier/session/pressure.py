@@ -36,7 +36,8 @@ class MediaLimits:
     """Largest size of one picture, in characters of base64; without a limit until an error names it."""
 
     def excess(self, load: Load) -> float:
-        """Return the largest share that `load` uses of any limit. A provider refuses a request if it is above 1."""
+        """Return how full a request with this `load` is: 1.0 if it reaches the limit that it comes nearest to. Above 1
+        a provider refuses the request. A single large picture lowers the limit to `MANY_IMAGES` pictures."""
         share_with_large = load.images / MANY_IMAGES if load.large else 0.0
         return max(load.images / self.images, load.size / self.size, load.largest / self.largest, share_with_large)
 
@@ -46,20 +47,20 @@ MAX_RESERVE_TOKENS = 20_000
 MAX_RESERVE_SHARE = 0.25
 """Largest share of a small window that is kept free for the answer."""
 LOWEST_RATIO, HIGHEST_RATIO = 0.4, 2.5
-"""Bounds of `Gauge.ratio`, outside of which a measurement is not believed. Our counter assumes the worst ratio
+"""Bounds of `Gauge.ratio`, outside of which a measurement is not believed. Our counter assumes the worst ratio that was
 measured, so a true ratio is between 0.5 and 1. A lower count by the provider belongs to another prompt, unless the next
-one is as low: then our counter is wrong, perhaps about a picture. A higher count shows further content in the prompt,
-not another tokenizer."""
+one is as low: then our counter is wrong, perhaps about a picture. A higher count means further content in the prompt.
+"""
 LARGEST_EXTRA = 2.5
 """Largest believable factor from our count of a known system prompt and tools to the provider's count."""
 LARGEST_EXTRA_TOKENS = 2_000
 """Tokens that a provider may add itself: its prompt on how to call tools has 300 to 700 tokens."""
-UNTOLD_SHARE = 0.5
+UNKNOWN_SHARE = 0.5
 """Largest share of the limit that a system prompt and tools are assumed to have if the session does not know them."""
 CLEAR_GROWTH_SHARE = 0.1
-"""Smallest difference between two prompts that shows the true ratio of tokens, as a share of our count."""
+"""Smallest difference in size between two prompts from which `Gauge.ratio` is measured, as a share of our count."""
 CLEAR_GROWTH_TOKENS = 500
-"""Smallest difference between two prompts that shows the true ratio of tokens, in tokens; less is noise."""
+"""Smallest difference in size between two prompts from which `Gauge.ratio` is measured, in tokens; less is noise."""
 
 
 def prompt_limit_tokens(window_tokens: int, max_output_tokens: int) -> int:
@@ -82,8 +83,8 @@ class Gauge:
     least_counted: int = 0
     """Our count for the messages of the smallest prompt whose size the provider has reported."""
     least_actual: int = 0
-    """Provider's count of the same prompt, from which on the ratio is measured. So the ratio covers all later text and
-    not only the newest result."""
+    """Provider's count of the same prompt. The ratio is measured from this prompt to the newest one, so that it covers
+    all text in between and not only the newest result."""
     is_resumed: bool = False
     """True if the ratio was measured by an earlier process, or follows from the tokenizers after a change of the model,
     and the provider reported no count since."""
@@ -109,27 +110,27 @@ class Gauge:
     def with_fixed(self, fixed_tokens: int) -> Gauge:
         """Return this formula for a system prompt and tools of `fixed_tokens`, by our counter. Tokens that become known
         this way no longer count as extra."""
-        known_tokens = (fixed_tokens - self.fixed_tokens) * self.ratio
+        known_tokens = (fixed_tokens - self.fixed_tokens) * self.ratio  # by the provider's counter
         extra = max(0.0, self.extra_tokens - known_tokens) if known_tokens > 0 else self.extra_tokens
         least = max(1, round(self.least_actual + known_tokens)) if self.least_actual else 0
-        extra = max(extra, -fixed_tokens * self.ratio)
+        extra = max(extra, -fixed_tokens * self.ratio)  # never less than no tokens for system prompt and tools
         return replace(self, fixed_tokens=fixed_tokens, extra_tokens=extra, least_actual=least)
 
     def calibrated(self, counted_tokens: int, actual_tokens: int, limit_tokens: int) -> Gauge:
         """Return this formula, corrected by a prompt that the provider counted as `actual_tokens`. `counted_tokens`:
         our count of its messages. The corrected formula gives `actual_tokens` for the same prompt, or the nearest
-        number that system prompt, tools and a tokenizer can explain. `limit_tokens` bounds an unknown system prompt."""
+        believable number. `limit_tokens` (the largest prompt) bounds the size of an unknown system prompt."""
         if counted_tokens <= 0 or actual_tokens <= 0:
             return self
-        if actual_tokens < LOWEST_RATIO * counted_tokens:
+        if actual_tokens < LOWEST_RATIO * counted_tokens:  # not believed before it happens twice in a row
             ratio = actual_tokens / (self.fixed_tokens + counted_tokens)
             restarted = Gauge(self.fixed_tokens, ratio, is_doubted=True)
             return restarted if self.is_doubted else replace(self, is_doubted=True)
         measured = self._measured_ratio(counted_tokens, actual_tokens)
         ratio = self._assumed_ratio(counted_tokens, actual_tokens) if measured is None else _bounded(measured)
         most_beside = self._most_beside(counted_tokens, limit_tokens, agreed=ratio == measured)
-        beside_tokens = actual_tokens - ratio * counted_tokens
-        if not 0 <= beside_tokens <= most_beside:
+        beside_tokens = actual_tokens - ratio * counted_tokens  # for system prompt and tools
+        if not 0 <= beside_tokens <= most_beside:  # then the ratio must be different
             beside_tokens = min(max(beside_tokens, 0.0), most_beside)
             ratio = _bounded((actual_tokens - beside_tokens) / counted_tokens)
         smallest = (self.least_counted, self.least_actual)
@@ -138,7 +139,7 @@ class Gauge:
         return Gauge(self.fixed_tokens, ratio, beside_tokens - ratio * self.fixed_tokens, *smallest)
 
     def _measured_ratio(self, counted: int, actual: int) -> float | None:
-        """Return the ratio of the provider's count to ours, measured as the slope between this and the smallest prompt.
+        """Return the provider's tokens for each of ours in the text by which this prompt exceeds the smallest prompt.
         `counted` and `actual`: our count and the provider's. None if the two prompts hardly differ in size."""
         grown = counted - self.least_counted
         clear = self.least_actual and abs(grown) >= _noise_tokens(counted)
@@ -152,18 +153,18 @@ class Gauge:
         return min(1.0, _bounded(actual / (self.fixed_tokens + counted)))
 
     def _most_beside(self, counted: int, limit_tokens: int, *, agreed: bool) -> float:
-        """Return the largest number of a prompt's tokens that may belong to no message (but to system prompt and
-        tools). If these are unknown, one count proves at most a share of the limit, as it may be that of another
-        prompt. Two that `agreed` on the ratio prove up to the whole limit."""
+        """Return the largest number of a prompt's tokens that may belong to system prompt and tools, not to messages.
+        If these are unknown, one count by the provider is believed up to a share of the limit, as it may be that of
+        another prompt. If two counts `agreed` on the ratio, they are believed up to the whole limit."""
         if self.fixed_tokens:
             return LARGEST_EXTRA * self.fixed_tokens + LARGEST_EXTRA_TOKENS
         proved = limit_tokens if agreed else min(limit_tokens, self.extra_tokens + _noise_tokens(counted))
-        return max(limit_tokens * UNTOLD_SHARE, proved)
+        return max(limit_tokens * UNKNOWN_SHARE, proved)
 
     def refused(self, counted_tokens: int, actual_tokens: int, limit_tokens: int) -> Gauge:
         """Return this formula, corrected after the provider refused a prompt that seemed to fit. `counted_tokens`: our
-        count of its messages. The provider's `actual_tokens` are always believed. If it named none (0), the correction
-        stays within a tokenizer's possible error: perhaps the bytes were too many, or the window is smaller."""
+        count of its messages. `actual_tokens`: the provider's count, always believed. If it named none (0), the ratio
+        rises to at most `HIGHEST_RATIO`: perhaps the bytes were too many, or the window is smaller."""
         counted = max(1, self.fixed_tokens + counted_tokens)
         ratio = ((actual_tokens or limit_tokens + 1) - self.extra_tokens) / counted
         believed = ratio if actual_tokens else min(HIGHEST_RATIO, ratio)
@@ -171,7 +172,7 @@ class Gauge:
 
 
 def _noise_tokens(counted: int) -> float:
-    """Return the difference between two prompts of this size below which it shows nothing about the ratio."""
+    """Return the least difference to a prompt of `counted` tokens that shows the ratio of the provider's counts."""
     return max(CLEAR_GROWTH_TOKENS, CLEAR_GROWTH_SHARE * counted)
 
 
@@ -188,7 +189,7 @@ LEVELS: tuple[tuple[Level, float], ...] = (("normal", 0.0), ("warning", 0.8), ("
 LEVEL_ORDER: tuple[Level, ...] = tuple(level for level, _ in LEVELS)
 """Levels of fullness, the emptiest first."""
 HYSTERESIS_SHARE = 0.05
-"""Share of the limit by which a prompt must fall below a level's threshold before the level ends. So a size near the
+"""Share of the limit by which a prompt must be below a level's threshold before the level ends, so that a size near the
 threshold does not change the level at every call."""
 
 
@@ -242,7 +243,8 @@ class When:
     idle_seconds: float = 0.0
     """Time since the last call from which the trigger fires."""
     growth_pays: bool = False
-    """True if the trigger waits until rereading the messages added since has cost as much as a compaction would."""
+    """True if the trigger waits until reading the messages that were added since the last compaction, again in each
+    call, has cost as much as a compaction would."""
     dearer: bool = False
     """True if the trigger waits until the provider charges more for each token of so long a prompt, and a compaction
     would avoid that."""
@@ -269,7 +271,7 @@ class Pause(NamedTuple):
 
     history_tokens: int
     answered_tokens: int
-    """Size of the messages that the model has answered, for the case that the prompt does not fit."""
+    """Size of the messages that the model has answered; it decides if the prompt does not fit."""
 
 
 @dataclass
@@ -321,6 +323,7 @@ class Pressure:
     @property
     def no_room(self) -> str:
         """Error text, with the remedy, if system prompt and tools alone fill the window; empty if they do not."""
+        # tokens that the provider counts in addition may be a mistake: alone they stop nothing
         fixed_tokens = min(self.gauge.of_messages(self.gauge.fixed_tokens), self.gauge.prompt(0))
         if fixed_tokens < self.limit_tokens:
             return ""
@@ -337,12 +340,13 @@ class Pressure:
         if tools is None:
             return name_in_settings
         wanted_name = name_in_settings or RESTORE_TOOL
-        mcp_name = name_in_settings if bare_tool_name(name_in_settings) != name_in_settings else ""
+        is_mcp_name = bare_tool_name(name_in_settings) != name_in_settings  # ``mcp__compactor__restore_context``
+        mcp_name = name_in_settings if is_mcp_name else ""
         return restore_tool_of(tools, wanted_name) or restore_tool_of(tools) or mcp_name
 
     def take_call(self, call: AgentCall, counter: TokenCounter) -> None:
         """Store the fields of the next request, and count its system prompt and tools by `counter`. If the new model
-        has another tokenizer, the comparison with the provider's counts begins again."""
+        has another tokenizer, earlier counts of the provider are forgotten."""
         call_before, model = self.call, call.model or self.call.model
         scales = [TokenCounter.for_model(name).scale for name in (call_before.model, model)]
         if scales[0] != scales[1]:
@@ -358,8 +362,8 @@ class Pressure:
 
     def note_sent(self, view_tokens: int, added_tokens: int | None, goal_tokens: int) -> None:
         """Record that a list of `view_tokens` is sent, to measure growth and the cost of not compacting yet.
-        `added_tokens`: tokens more than in the last list; None if that is unknown. A compaction could have removed what
-        exceeds `goal_tokens`."""
+        `added_tokens`: tokens more than in the last list; None if that is unknown. `goal_tokens`: tokens that a
+        compaction would have left."""
         if added_tokens is not None:
             self.growth_tokens += GROWTH_WEIGHT * (self.gauge.of_messages(added_tokens) - self.growth_tokens)
         self.carried_tokens += max(0, self.gauge.of_messages(view_tokens) - goal_tokens)

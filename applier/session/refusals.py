@@ -1,4 +1,4 @@
-"""Provider's errors that object to the messages of a request: too many tokens, pictures or bytes, or unpaired calls.
+"""Provider's errors about the messages of a request: too many tokens, pictures or bytes, or calls without results.
 
 `read_refusal` is the only reader of such errors. Sends nothing, raises nothing.
 """
@@ -48,7 +48,7 @@ _OF_CALLS = "tool_result", "tool_call", "ids must be unique"
 """Words in errors about tool calls without results: ``tool_use ids were found without tool_result blocks``, ``tool_use
 ids must be unique``."""
 _READ_CHARACTERS = 20_000
-"""Number of characters that are read of a provider's error, which is never longer; another body may be any size."""
+"""Number of characters that are read of an error's text. A provider's error is shorter; another body may be long."""
 MOST_DIGITS = 15
 """Largest number of digits and commas that a count of tokens in an error may have."""
 WINDOW_EXCEEDED = "model_context_window_exceeded"
@@ -88,8 +88,8 @@ def stop_reason_of(answer: object) -> object:
 
 
 def read_refusal(error: object) -> TooLong | TooHeavy | LostResults | None:
-    """Return what the provider's `error` objects to in the messages; None if it is about something else. `error` is an
-    exception, the body of a response, or an answer that was cut off."""
+    """Return why the provider refused the messages; None if `error` is about something else. `error`: an exception, the
+    body of a response, or an answer that was cut off."""
     stop_reason = stop_reason_of(error)
     if stop_reason is not None:
         return TooLong() if stop_reason == WINDOW_EXCEEDED else None
@@ -97,12 +97,13 @@ def read_refusal(error: object) -> TooLong | TooHeavy | LostResults | None:
     media_numbers = next((match.groupdict("0") for pattern in _TOO_HEAVY if (match := pattern.search(text))), None)
     if media_numbers is not None:
         images, largest = (int(media_numbers.get(name, "0")[:MOST_DIGITS]) for name in ("images", "largest"))
+        # an error about ``many-image requests`` names no number: a request with a large picture may have `MANY_IMAGES`
         return TooHeavy(MANY_IMAGES if "mixed" in media_numbers else images, largest)
     is_large = getattr(error, "status_code", None) == _TOO_LARGE_STATUS or "request_too_large" in text
     if not is_large and not _TOO_LONG.search(text):
         return LostResults() if any(word in text for word in _OF_CALLS) else None
     match = next((match for pattern in _NUMBERS if (match := pattern.search(text))), None)
-    if is_large and match is None:
+    if is_large and match is None:  # no count of tokens
         return TooHeavy(is_size=True)
     groups = match.groupdict("0") if match else {}
     numbers = {name: int(digits.replace(",", "")) for name, digits in groups.items() if len(digits) <= MOST_DIGITS}

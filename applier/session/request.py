@@ -19,7 +19,7 @@ from planner.reading.tokens import model_family
 
 @dataclass(frozen=True)
 class AgentCall:
-    """Fields of an agent's request to its model besides the messages; an unknown one is None, the model empty."""
+    """Fields of an agent's request to its model besides the messages; None if unknown (an empty text for the model)."""
 
     model: str = ""
     system: str | Sequence[Block] | None = None
@@ -36,9 +36,9 @@ class AgentCall:
 
     @property
     def thinking_policy(self) -> ThinkingPolicy:
-        """Treatment of the model's thinking after an earlier message changed: ``strip`` it or ``leave`` it. Some models
-        refuse their thinking in a changed conversation. Thinking with a token budget (Claude up to 4.5) must precede
-        the last calls, so it stays. It also stays if the request lets the API drop thinking that no longer fits."""
+        """Treatment of the model's thinking after an earlier message was changed: ``strip`` (remove) or ``leave``. Some
+        models refuse their thinking in a changed conversation. It stays if the request lets the API drop it, or if it
+        has a token budget (Claude up to 4.5): then the API requires it before the last calls."""
         thinking = self.thinking or {}
         binding = thinking.get("block_binding")
         if isinstance(binding, Mapping) and binding.get("prefix_mismatch_behavior") == "drop_block":
@@ -70,5 +70,5 @@ def used_input_tokens(response: object) -> int:
     if isinstance(iterations, list) and iterations:
         usage = iterations[0] if field_of(iterations[0], "type") != "compaction" else None
     names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    values = [field_of(usage, name) for name in names]
+    values = [field_of(usage, name) for name in names]  # None for a missing field
     return sum(value for value in values if isinstance(value, int) and value > 0)

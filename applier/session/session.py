@@ -42,7 +42,7 @@ logger = logging.getLogger("applier.session")
 
 PAGE_CHARACTERS, PAGE_SHARE = 20_000, 0.7
 """Limits of one page of restored content: characters (5,000 to 10,000 tokens), and characters for each token that a
-prompt may have. The smaller limit counts, so that a page also fits a small window."""
+prompt may have. The smaller of the two counts, so that a page also fits a small window."""
 MAX_CHILD_NUMBER = 10**15
 """Limit of the random numbers in the ids of children, large enough that two processes never draw the same one."""
 CLOSE_SECONDS = 5.0
@@ -56,7 +56,7 @@ class CallGuard:
         """Begin with `state` as the session's state."""
         self.state = state
         self._lock, self._process = threading.RLock(), os.getpid()
-        self._draft: State | None = None
+        self._draft: State | None = None  # copy on which a running call works
         self._sharing = Sharing(state.setup.session_id) if state.setup.is_shared else None
 
     @property
@@ -77,7 +77,7 @@ class CallGuard:
         interrupted call leaves the session unchanged. A hook that calls the session within a call works on the same
         copy."""
         with self.lock:
-            if self._draft is not None:
+            if self._draft is not None:  # a hook calls
                 yield self._draft
                 return
             try:
@@ -89,14 +89,14 @@ class CallGuard:
 
     @contextmanager
     def across_processes(self) -> Iterator[State]:
-        """Yield the state as `exclusively` does, after loading what the last call in any process stored."""
+        """Yield the state as `exclusively` does. If processes share the session, first load the state after the last
+        call in any of them, and store the new state afterwards."""
         with self.exclusively() as state, self._sharing.around_call(state) if self._sharing else nullcontext():
             yield state
 
     @contextmanager
     def newest(self) -> Iterator[State]:
-        """Yield the state as `across_processes` does, for a call that changes nothing for other processes, so that
-        nothing is stored."""
+        """Yield the state as `across_processes` does, but store nothing, for a call that changes nothing for others."""
         with self.exclusively() as state:
             if self._sharing is not None:
                 self._sharing.load(state)
@@ -181,13 +181,13 @@ class Session:
         return self._guard.state
 
     def mark(self, marks: list[str]) -> None:
-        """Store `marks` with the session: digests by which the proxy later finds the session of a request. If several
-        processes share the session, all of them can read the marks (`applier.session.sharing.marks_of`)."""
+        """Set the session's `marks`: digests by which the proxy later finds the session of a request. If processes
+        share the session, the marks are stored, and all of them can read them (`applier.session.sharing.marks_of`)."""
         self._state.setup.marks[:] = marks
 
     @property
     def task(self) -> str:
-        """Text that describes the agent's task; turns that matter for it are kept first. May be assigned."""
+        """Text that describes the agent's task; turns that are relevant to it are kept first. May be assigned."""
         return self._state.planning.task
 
     @task.setter
@@ -274,7 +274,8 @@ class Session:
         check_argument("cache_control", cache_control, Mapping, "a dict")
         with self._guard.exclusively() as state:
             state.planning.client_follows = client_follows
-            state.planning.client = state.planning.client and (client or state.planning.client)
+            if state.planning.client and client:  # a planner without its own client uses the one of `note_sent`
+                state.planning.client = client
             state.take_call(AgentCall(model, system, tools, thinking, max_output_tokens, cache_control))
             no_room = state.pressure.no_room
             state.pressure.is_full = bool(no_room)
@@ -443,7 +444,7 @@ class Session:
                 hooks=self._hooks,
                 session_id=f"{self.session_id}.{uuid.uuid4().int % MAX_CHILD_NUMBER}",
             )
-            state.ledger.keys += child._state.ledger.keys
+            state.ledger.keys += child._state.ledger.keys  # so that each can restore turns of the other
             child._state.ledger.keys = state.ledger.keys
             return child
 
@@ -480,7 +481,7 @@ class Session:
         Return the messages before it, which stay as they are, and the others, which the session may compact."""
         if not isinstance(messages, list | tuple):
             return [], messages
-        known = self._state.ledger.tracker.originals
+        known = self._state.ledger.tracker.originals  # they have no such compaction: only newer messages are searched
         goes_on = len(known) <= len(messages) and all(map(is_, known, messages))
         start = compacted_start(messages, len(known) if goes_on else 0)
         return (list(messages[:start]), messages[start:]) if start else ([], messages)

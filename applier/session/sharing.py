@@ -1,9 +1,9 @@
 """Shares one session among several processes, such as proxies behind a balancer, one call at a time.
 
-The processes use one store: each call continues from the stored state after the last call, whatever process that was
-in. States are numbered, so that a process notices a newer one. Answers to lists unknown to a
-process are sent without their thinking, which the API might refuse. No process waits long for another; while the store
-cannot be reached, each continues with its own state.
+The processes use one store: each call continues from the state that the last call stored, whatever process that was
+in. States are numbered, so that a process notices a newer one. Answers to lists unknown to a process are sent without
+their thinking, which the API might refuse. No process waits long for another; while the store cannot be reached, each
+continues with its own state.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ HOLD_SECONDS = 2.0
 PLAN_SECONDS = 120.0
 """Longest time that other processes wait for a plan made in advance by one, unless the window is nearly full."""
 
-
 LAST_FIELDS = "messages", "counted_tokens", "at", "newest", "is_answered"
 """Fields of `LastList`, the last list sent to the model, that are stored as they are."""
 
@@ -54,8 +53,8 @@ class SavedSharedSession(SavedSession):
     number: int = Field(ge=1)
     """Number of the state, which grows with each change."""
     messages: int = Field(ge=0)
-    """Number of messages in the history when the last list was sent. This field and those up to `is_answered` are
-    those of `LastList`, the last list sent to the model (`LAST_FIELDS`)."""
+    """Number of messages in the history when the last list was sent. This field and the next ones, up to `is_answered`,
+    describe that list (`LastList`)."""
     counted_tokens: int
     at: float | None
     newest: str
@@ -65,7 +64,7 @@ class SavedSharedSession(SavedSession):
     marks: list[str]
     """Digests by which the proxy finds the session of a request."""
     gauge: Gauge
-    """Formula for the provider's tokens of a prompt, by the tokens that are counted here."""
+    """Formula that turns our token counts into the provider's token counts."""
     planner: str
     """Id of the process that makes the next plan in advance, or has made it."""
     planner_until: float
@@ -74,29 +73,29 @@ class SavedSharedSession(SavedSession):
 
 @dataclass
 class _StateChange:
-    """Replacement of a stored session state after a call. It keeps a newer state that another process stored
-    meanwhile."""
+    """Function that replaces the stored state of a session after a call, unless another process has changed it."""
 
     number: int
     """Number of the stored state from which the call began."""
     frame: SavedFrame | None
     """Changes to the history (a frame) in the state from which the call began."""
     to: SavedSharedSession
+    """State after the call."""
     is_made: bool = False
     """True if this call's state was stored; False if another process's state stays."""
 
     def __call__(self, data: Any) -> Any:
-        """Return the state to store in place of the stored `data`, as JSON data. That is the state after this call,
-        unless another process has changed the sent list meanwhile: then its state stays. If two lists were sent at the
-        same time, nobody knows which one the next answer belongs to, so `is_answered` becomes False."""
+        """Return the state to store in place of the stored `data`, as JSON data. If another process has stored a state
+        meanwhile, this call's state replaces it only if this call alone has compacted the list. Then, or if both sent a
+        list for the same messages, the next answer may belong to either, so `is_answered` becomes False."""
         number = _state_number(data)
         unknown_answer = {"number": number + 1, "is_answered": False}
         newer = _validated(data) if number != self.number and data else None
-        if newer is not None and newer.frame == self.to.frame:
+        if newer is not None and newer.frame == self.to.frame:  # it has the same compacted part
             return data
-        if isinstance(newer, SavedSharedSession) and newer.frame != self.frame:
+        if isinstance(newer, SavedSharedSession) and newer.frame != self.frame:  # the other process has compacted
             return {**data, **unknown_answer} if newer.messages == self.to.messages else data
-        if number != self.number:
+        if number != self.number:  # this process has compacted, the other one has only sent a list
             self.to = self.to.model_copy(update=unknown_answer)
         self.is_made = True
         return self.to.model_dump(mode="json")
@@ -106,7 +105,7 @@ class Sharing:
     """Loads the state of a shared session before each call, and stores it after the call."""
 
     def __init__(self, session_id: str) -> None:
-        """Prepare for the session with this id."""
+        """Prepare for the session with this id. This process gets a random id, as other processes may share it."""
         self.process, self._name = uuid.uuid4().hex, session_name(session_id)
 
     @contextmanager
@@ -125,7 +124,7 @@ class Sharing:
             ledger.note_known_state(is_lost=bool(problem))
             state.setup.log.trouble("store_failed", problem)
             known = ledger.known_state
-            is_planned = known.planner != self.process and state.setup.clock() < known.planner_until
+            is_planned = known.planner != self.process and state.setup.clock() < known.planner_until  # by another
             state.planning.is_elsewhere = not is_alone or is_planned
             yield
             self._save(state)
@@ -158,7 +157,7 @@ class Sharing:
             return
         if known.number is None:
             state.setup.log.load(store.use(lambda opened: opened.events(state.setup.session_id)))
-        unsaved = 0 if known.is_saved else ledger.last.messages
+        unsaved = 0 if known.is_saved else ledger.last.messages  # a list that only this process knows it has sent
         try:
             saved = None if data is None else _validated(data)
             if saved is not None and not (known.is_saved and saved.frame == known.frame):
@@ -170,7 +169,7 @@ class Sharing:
         if isinstance(saved, SavedSharedSession):
             ledger.note_known_state(planner=saved.planner, planner_until=saved.planner_until)
             _continue_from(state, saved)
-            is_answered = saved.is_answered and unsaved != saved.messages
+            is_answered = saved.is_answered and unsaved != saved.messages  # else the answer may belong to either list
             ledger.last = replace(ledger.last, is_answered=is_answered)
 
     def _save(self, state: State) -> None:

@@ -123,8 +123,7 @@ class State:
 
     @property
     def plan_goal(self) -> PlanTurns | None:
-        """Tier (way to shorten the list) of the preset's first row that makes a plan, with its goal; None if none
-        does."""
+        """Tier of the preset's first row that makes a plan, which has the goal of plans; None if no row makes plans."""
         return next((row.tier for row in self.setup.preset.steps if isinstance(row.tier, PlanTurns)), None)
 
     @property
@@ -159,7 +158,8 @@ class State:
 
     @property
     def is_in_turn(self) -> bool:
-        """True if the model is in the middle of its work, when a compaction would make the API drop its reasoning."""
+        """True if the list ends with tool results, and the model (GPT-6.2 or later) would lose the reasoning of its
+        present turn if the list was changed now."""
         plain = self.ledger.tracker.plain
         return binds_reasoning(self.pressure.call.model) and bool(plain) and bool(result_ids(plain[-1]))
 
@@ -188,7 +188,7 @@ class State:
         """Add the new messages of the caller's list to the history; forget earlier changes of the list that do not fit
         any more. Raise TranscriptError if `messages` is not a list of messages."""
         ledger, log = self.ledger, self.setup.log
-        if not len(ledger.tracker) and isinstance(messages, Sequence):
+        if not len(ledger.tracker) and isinstance(messages, Sequence):  # the first list
             self._continue_from_view(messages)
         if (tools := self.pressure.call.tools) and self.setup.settings.tool_uses:
             log.trouble("misnamed_use", "; ".join(misnamed_uses(self.setup.settings.tool_uses, tools)))
@@ -210,8 +210,9 @@ class State:
         compacted earlier."""
         stored, ledger, store = None, self.ledger, self.setup.store
         with suppress(TranscriptError, StoreError):
-            for owner in (ledger.owner, "") if holds_view(messages) and store.exists else ():
-                stored = stored or store.use(partial(originals_behind, messages=messages, owner=owner))
+            if holds_view(messages) and store.exists:
+                for owner in (ledger.owner, ""):  # of this session, or of one without an id
+                    stored = stored or store.use(partial(originals_behind, messages=messages, owner=owner))
         if stored is None:
             return
         ledger.tracker, _ = ledger.tracker.extended_by(stored.messages)
@@ -233,7 +234,7 @@ class State:
         ledger.last = LastList(messages, frame=ledger.frame, undoable=ledger.undoable)
         self.planning.previous = committed.frame.plan
 
-    def give_up_lost(self) -> bool:
+    def notice_lost_store(self) -> bool:
         """Return True if the store's file was removed. Then forget what was stored: the next list is sent whole, and
         compaction may be tried again at once."""
         opening = self.setup.store.opening
@@ -249,16 +250,16 @@ class State:
     def restore(self, reference: str, **wanted: Any) -> Restored:
         """Return the original of a turn of this session, its parent or its children, after storing the whole history.
 
-        `wanted`: the options of `Store.restore` that select lines or a page. Raise ReferenceNotFound if none of them
-        has that turn.
+        `reference`: ``t12``, or ``KEY:t12`` with the store key of a history. `wanted`: the options of `Store.restore`
+        that select lines or a page. Raise ReferenceNotFound if none of these histories has that turn.
         """
         ledger, store, name, key = self.ledger, self.setup.store, reference.strip(), self.ledger.committed.key
         if len(ledger.tracker):
             with suppress(StoreError):  # a full disk can still be read
                 key = store.save(ledger.tracker.history)
-                self.give_up_lost()
+                self.notice_lost_store()
                 ledger.keys[:] = [*(older for older in ledger.keys if older != key), key]
-        if ":" not in name and (view := ledger.unknown_view):
+        if ":" not in name and (view := ledger.unknown_view):  # the list begins with another conversation's turns
             own = f", or {key}:{name} for one of this session" if key else ""
             text = f"{name!r}: the list begins with a view of {view}, which has other turns: give a key"
             raise ReferenceNotFound(f"{text}, {view}:{name} for a turn of the view{own}")
@@ -269,16 +270,17 @@ class State:
         except ReferenceNotFound as error:
             number = name.rpartition(":")[2].removeprefix("t")
             is_later = number.isdecimal() and int(number) > len(ledger.tracker.history.turns) > 0
-            if ledger.last.at is not None or not is_later:
+            has_sent_list = ledger.last.at is not None
+            if has_sent_list or not is_later:
                 raise
-            # it may have been sent before a restart
+            # this process has only the stored part of the history, from before a restart
             text = f"{error}; later turns are known once `prepare` was called"
             raise ReferenceNotFound(text, error.elsewhere) from None
 
     def store_left_out(self) -> None:
-        """Store content that the list to send leaves out and the store lacks; if that fails, leave out less. Such
-        content is the thinking of a new message, or a message that the caller edited and the list shortens."""
-        self.give_up_lost()
+        """Store content that the list to send leaves out and the store lacks: the thinking of a new message, or a
+        message that the caller edited and the list shortens. If that fails, leave out only what is stored."""
+        self.notice_lost_store()
         ledger, setup = self.ledger, self.setup
         if ledger.committed.holds(ledger.frame, len(ledger.tracker)):
             return
@@ -291,8 +293,8 @@ class State:
                 setup.log("store_failed", f"only what is stored is left out: {error}")
 
     def to_send(self, frame: Frame | None = None, view: View | None = None) -> list[Any]:
-        """Return the list to send, with a prompt-cache mark at the end of its compacted part. `frame` and `view`:
-        changes that make the list, and the list; without them those in force."""
+        """Return the list to send, with a prompt-cache mark at the end of its compacted part. `frame`, `view`: a list
+        that is not in force yet, and the changes to the history that make it; None: those in force."""
         ledger, call = self.ledger, self.pressure.call
         return with_breakpoint((view or ledger.view).messages, frame or ledger.frame, ledger.tracker, call)
 
@@ -322,7 +324,7 @@ class State:
             raise StoreDamaged(f"session {session_id}: its state goes beyond the history that is stored with it")
         ledger.undoable = (Undoable(use(saved.before.committed).frame, 0),) if saved.before else ()
         ledger.tracker, ledger.unknown_answers = tracker, frozenset()
-        measured = (saved.ratio, saved.extra_tokens) != (1.0, 0.0)
+        measured = (saved.ratio, saved.extra_tokens) != (1.0, 0.0)  # the values of a new formula
         ratio, extra = saved.ratio, saved.extra_tokens
         self.pressure.gauge = replace(self.pressure.gauge, ratio=ratio, extra_tokens=extra, is_resumed=measured)
         self.planning.count_read(saved.read_tokens)

@@ -32,25 +32,24 @@ from planner.reading.messages import History, Turn, blocks, plain_message
 from planner.settings import PlanSettings
 
 WORTH_SHARE, NEW_SHARE = 0.75, 0.5
-"""Shares for a plan that is requested soon after the last one, when there is little to remove. If the goal would leave
-more than the first share of the present list, it becomes the size that the last plan left plus the second share of what
-was added since."""
+"""Shares for a plan that is requested soon after the last one. If the usual goal would leave more than the first share
+of the present list, the goal is what the last plan left and the second share of what was added since."""
 FLOOR_SHARE = 0.4
 """Largest share of a small window that `PlanTurns.floor_tokens` may take."""
 KEPT_SHARE = 0.25
 """Largest share of a small window that the newest messages may keep, even if a preset wants to keep more."""
 FULL_SHARE, LEAST_SHARE = 0.9, 0.05
-"""Shares of the room for messages if the newest, unanswered ones are long. All messages together may fill the first
-share; the older ones always have the second."""
+"""Shares of the room for messages if the newest, unanswered ones are long: all messages together fill at most the
+first, but the older ones may always fill the second."""
 PREVIEW_SHARE = 0.08
-"""Largest length of a preview in characters for each token of the limit, so that a small window shows less."""
+"""Largest length of a preview, in characters for each token that a prompt may have: shorter in a small window."""
 LOOK_UP_TOOLS = frozenset((RESTORE_TOOL, "search_context"))
 """Names of the tools by which the agent reads removed content."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """Data by which a tier (way to shorten the list) decides: history, present list, sizes and limits."""
+    """Data by which a tier (way to shorten the list) decides: history, list that would be sent now, sizes, limits."""
 
     tracker: HistoryTracker
     frame: Frame
@@ -76,7 +75,7 @@ class Situation:
         return self.gauge.room_tokens(self.limit_tokens)
 
     def preview_characters(self, characters: int) -> int:
-        """Return the length for a preview of `characters`, less in a small window."""
+        """Return the length of a preview: `characters`, but less in a small window."""
         return min(characters, int(self.limit_tokens * PREVIEW_SHARE))
 
     def is_look_up(self, result: Result) -> bool:
@@ -102,7 +101,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class PlanWanted:
-    """Request of a tier (way to shorten the list) for a plan, and what the tier does with it."""
+    """Request of a tier (way to shorten the list) for a plan, and how the plan becomes a change of the list."""
 
     analysis: Analysis
     """History to plan, with everything that was read from it."""
@@ -113,7 +112,7 @@ class PlanWanted:
     kept: Collection[str] = frozenset()
     """Ids of turns that stay whole, whatever a plan decides."""
     undecided_from: int | None = None
-    """Index of the first message that the plan does not change; None if it decides about all."""
+    """Index of the first message that the plan does not change; None if it decides on all."""
 
     def edits_by(self, plan: CompactionPlan) -> Edits:
         """Return the edits that carry out `plan`, which was made for this request."""
@@ -121,8 +120,8 @@ class PlanWanted:
 
 
 Tier = Callable[[Situation], Edits | PlanWanted | None]
-"""Function that returns the changes by which it would shorten the list in a situation, or the plan by which it would do
-so; None if it has nothing to do. The log shows its `name` attribute, or else its ``__name__``."""
+"""Way to shorten the list: a function that returns the changes that it wants, or a request for a plan, or None if it
+has nothing to do. The log shows its `name` attribute, or else its ``__name__``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,30 +160,30 @@ class PlanTurns:
         return min(share, self.target_tokens) if self.target_tokens else share
 
     def __call__(self, situation: Situation) -> PlanWanted:
-        """Plan the whole history, with the originals of what an earlier plan removed."""
+        """Request a plan for the whole history, with the originals of what an earlier plan removed."""
         analysis = situation.tracker.analysis
         kept = self._turns_to_keep(situation, analysis.history)
         undecided_from = len(situation.tracker) - self.keep_last_messages if self.keep_last_messages else None
         return PlanWanted(analysis, self.target_tokens_for(situation), self.rules_only, kept, undecided_from)
 
     def target_tokens_for(self, situation: Situation) -> int:
-        """Return the size that the planner should reach, in tokens of our counter. That is the goal and the newest,
-        unanswered messages, without the text that is repeated after the plan."""
+        """Return the size that the planner should reach, in tokens of our counter: the goal and the newest, unanswered
+        messages, without room for the text that is repeated after the plan."""
         room_tokens, gauge, tracker = situation.room_tokens, situation.gauge, situation.tracker
         live_tokens = gauge.of_messages(sum(tracker.counted[tracker.live_start :]))
         older_tokens = max(0, situation.tokens - gauge.prompt(0) - live_tokens)
         goal_tokens = self.goal_tokens(room_tokens, gauge.of_messages(tracker.tokens))
-        if goal_tokens > older_tokens * WORTH_SHARE:
+        if goal_tokens > older_tokens * WORTH_SHARE:  # little would be removed
             new_tokens = gauge.of_messages(sum(tracker.counted[situation.frame.start : tracker.live_start]))
             goal_tokens = min(goal_tokens, older_tokens - int(new_tokens * (1 - NEW_SHARE)))
         if self.max_freed_tokens:
             goal_tokens = max(goal_tokens, older_tokens - self.max_freed_tokens)
-        goal_tokens = min(goal_tokens, max(int(room_tokens * LEAST_SHARE), int(room_tokens * FULL_SHARE) - live_tokens))
+        most_tokens = max(int(room_tokens * LEAST_SHARE), int(room_tokens * FULL_SHARE) - live_tokens)
+        goal_tokens = min(goal_tokens, most_tokens)
         return max(1, gauge.countable(goal_tokens + live_tokens) - situation.carried_tokens())
 
     def _turns_to_keep(self, situation: Situation, history: History) -> set[str]:
-        """Return the ids of the newest turns that must stay whole, by this tier's constants, whatever a plan
-        decides."""
+        """Return the ids of the newest turns that stay whole by this tier's constants, whatever a plan decides."""
         counted, last = situation.tracker.counted, len(situation.tracker)
         kept = {turn.id for turn in history.turns if turn.stop > last - self.keep_last_messages}
         tokens_left = min(self.keep_last_tokens, situation.gauge.countable(situation.room_tokens * KEPT_SHARE))
@@ -200,15 +199,15 @@ class PlanTurns:
 
 @dataclass(frozen=True, slots=True)
 class PlanAgain:
-    """Way to shorten the list (tier): plan the messages of an earlier plan again, by rules, as the caller has edited
-    some of them. Later messages stay as they are sent now."""
+    """Way to shorten the list (tier) after the caller has edited messages that a plan was made of: plan the same
+    messages again, by rules. Later messages stay as they are sent now."""
 
     outdated: CompactionPlan
     """Plan that was made for the messages before they were edited."""
     name: str = "plan_again"
 
     def __call__(self, situation: Situation) -> PlanWanted:
-        """Plan the same messages with the same target."""
+        """Request a plan by rules for the same messages with the same target."""
         analysis = situation.tracker.analysis_of(self.outdated.history.messages)
         return PlanWanted(analysis, self.outdated.target_tokens, rules_only=True)
 
@@ -233,7 +232,7 @@ class SnipMiddle:
             return None
         tail = len(situation.tracker) - self.keep_last
         plan = _positional_plan(situation, self.name, lambda turn: turn.start < self.keep_first or turn.stop > tail)
-        return _edits_by(plan, 0, "by place")
+        return _edits_by(plan, 0, "by place")  # 0: shortened results stay shortened
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,10 +244,11 @@ class RetreatHead:
     name: str = "retreat"
 
     def __call__(self, situation: Situation) -> Edits | None:
-        """Drop the oldest turns until the remaining ones are small enough."""
+        """Drop the oldest turns until the others fill at most `goal_share` of the room; None if all fit in it."""
         tracker = situation.tracker
         goal = situation.gauge.countable(situation.room_tokens * self.goal_share)
-        fitting = sum(size <= goal for size in accumulate(reversed(tracker.counted)))  # messages from the end
+        sizes_from_end = accumulate(reversed(tracker.counted))
+        fitting = sum(1 for size in sizes_from_end if size <= goal)  # number of messages at the end
         border = len(tracker) - fitting
         if border == 0:
             return None
@@ -269,7 +269,8 @@ def _plan_that_keeps(plan: CompactionPlan, analysis: Analysis, kept: Collection[
 
 
 def _positional_plan(situation: Situation, planner: str, stays: Callable[[Turn], bool]) -> CompactionPlan:
-    """Return a plan that keeps the turns for which `stays` is true and the unanswered ones, and drops all others."""
+    """Return a plan, checked by the guards, that keeps the unanswered turns and those for which `stays` is true, and
+    drops all others. `planner`: name of the tier, for the log."""
     analysis, settings = situation.tracker.analysis, situation.settings
     decisions = []
     for turn in analysis.history.turns:
@@ -291,8 +292,8 @@ def _positional_plan(situation: Situation, planner: str, stays: Callable[[Turn],
 
 
 def _edits_by(plan: CompactionPlan, undecided_from: int | None = None, order: str = "") -> Edits:
-    """Return the edits that carry out `plan`. The log shows the turns by strategy, and the `order` in which they were
-    chosen or else who planned, with the reason if that was the rules: ``3 keep, 12 drop, by rules (REASON)``."""
+    """Return the edits that carry out `plan`, with a text for the log: ``3 keep, 12 drop, by rules (REASON)``. `order`
+    replaces the planner's name in it. `undecided_from`: as in `Edits`."""
     counts = Counter(decision.strategy for decision in plan.turns)
     shown = ", ".join(f"{count} {strategy}" for strategy, count in counts.items())
     planner, notes = plan.provenance.planner, "; ".join(plan.provenance.notes)
@@ -301,7 +302,7 @@ def _edits_by(plan: CompactionPlan, undecided_from: int | None = None, order: st
 
 
 TEXT_ROOM_SHARE = 0.2
-"""Share of the limit that stays free for later messages when a user's own text is cut to fit."""
+"""Share of the limit that is freed in addition, for later messages, when a user's own text is cut to fit."""
 SMALL_WINDOW_SHARE = 0.8
 """Largest share of the room that new results may fill whole, even if a preset allows more."""
 RESTORE_LINE_TOKENS = 40
@@ -333,7 +334,7 @@ class DemoteLarge:
             tokens, characters = situation.gauge.of_messages(result.tokens), len(result.text)
             is_newest = result.message == newest
             fits = not is_newest or (tokens <= tokens_left and characters <= characters_left)
-            if tokens > min(self.over_tokens, room) or not fits:
+            if tokens > min(self.over_tokens, room) or not fits:  # the smallest come first
                 too_large.append(result)
             elif is_newest:
                 tokens_left, characters_left = tokens_left - tokens, characters_left - characters
@@ -361,7 +362,8 @@ class FitNewest:
                 replacements[result.place] = preview
                 preview_tokens = tracker.counter.text(preview) + RESTORE_LINE_TOKENS
                 tokens_over -= situation.gauge.of_messages(result.tokens - preview_tokens)
-        tokens_over += int(situation.limit_tokens * TEXT_ROOM_SHARE) if tokens_over > 0 else 0
+        if tokens_over > 0:  # the results were not enough
+            tokens_over += int(situation.limit_tokens * TEXT_ROOM_SHARE)
         for place, text in sorted(_user_texts(situation), key=lambda item: -len(item[1])):
             shown, freed = _cut_text(situation, text, tokens_over, least_characters)
             if freed:
@@ -388,8 +390,8 @@ def _cut_text(
     situation: Situation, text: str, over: int, least_characters: int, *, by_line: bool = False
 ) -> tuple[str, int]:
     """Cut `over` tokens from the middle of `text`; return the shorter text and the number of freed tokens. Both ends
-    keep at least `least_characters` together. `by_line`: cut each line to `least_characters` instead, as fits the notes
-    of a compacted part."""
+    keep at least `least_characters` together. `by_line`: cut each line to `least_characters` instead, so that the notes
+    in a compacted part, one a line, all keep their beginning."""
 
     def tokens(text: str) -> int:
         return situation.gauge.of_messages(situation.tracker.counter.text(text))
@@ -404,7 +406,7 @@ def _cut_text(
 
 
 def _cut_head(situation: Situation, over: int, least_characters: int) -> tuple[object, ...]:
-    """Return the compacted messages, with the user's texts and the notes in them cut by `over` tokens in all."""
+    """Return the compacted part (head) with the user's texts and the notes in it cut by `over` tokens in all."""
     new_head: list[object] = []
     for at, message in enumerate(situation.frame.head):
         plain, cut = plain_message(message), dict[Place, str]()
@@ -420,7 +422,7 @@ def _cut_head(situation: Situation, over: int, least_characters: int) -> tuple[o
 
 @dataclass(frozen=True, slots=True)
 class ClearResults:
-    """Way to shorten the list (tier): replace old tool results by a line that describes them, and keep the newest."""
+    """Way to shorten the list (tier): replace each old tool result by a line on it, and keep the newest results."""
 
     keep_last: int = 3
     """Number of newest results that are kept."""
@@ -459,7 +461,8 @@ class ClearResults:
         return _edits_of(previews, "old results")
 
     def _border(self, situation: Situation) -> int:
-        """Return the index of the first message whose results are kept. Results without an answer are always kept."""
+        """Return the index of the first message from which on all results are kept: the newest `protect_tokens` of the
+        history, and at least the results that the model has not answered yet."""
         tracker = situation.tracker
         border = min(len(tracker) - 1, tracker.live_start)
         tokens_left = self.protect_tokens - sum(tracker.counted[border:])
@@ -471,8 +474,8 @@ class ClearResults:
 
 @dataclass(frozen=True, slots=True)
 class StubRereads:
-    """Way to shorten the list (tier): replace the result of a repeated call by a note. This is done only if an equal
-    earlier result is still sent."""
+    """Way to shorten the list (tier): replace the result of a repeated call by a note, if the same call had the same
+    result before and that is still sent whole."""
 
     over_characters: int = 400
     name: str = "stub_rereads"
@@ -492,21 +495,21 @@ class StubRereads:
 
 
 def _edits_of(texts: dict[Place, str], what: str) -> Edits | None:
-    """Return edits that replace results by `texts` (by position), without empty ones; None if all are empty. `what`:
-    text for the log."""
+    """Return edits that send `texts` in place of the blocks at their positions. Empty texts are left out; None if all
+    are empty. `what`: name of the blocks for the log, such as ``old results``."""
     shorter = {place: text for place, text in texts.items() if text}
     return Edits(f"{len(shorter)} {what}", placeholders=shorter) if shorter else None
 
 
 def _preview(tracker: HistoryTracker, result: Result, characters: int) -> str:
-    """Return the first and last lines of a result, `characters` in all, with all lines that must stay between them.
-    With 0 `characters`, a line that names the tool replaces the first and last lines. Return an empty text if the
-    preview would save no tokens."""
+    """Return a short text in place of a result: its first and last lines, `characters` in all, and the lines between
+    them that must stay. With 0 `characters`, a line that names the tool replaces the first and last lines. Return an
+    empty text if the preview would save no tokens."""
     tail_characters = int(characters * TAIL_SHARE)
-    lines, pinned = _result_lines(tracker, result)
+    lines, must_stay = _lines_of(tracker, result)
     head = _fitting_lines(lines, characters - tail_characters)
     tail = _fitting_lines(lines[::-1], tail_characters)
-    shown = with_gaps([line for line in lines if line.number in head | tail | pinned])
+    shown = with_gaps([line for line in lines if line.number in head | tail | must_stay])
     if characters:
         size = f"[{len(result.text):,} characters in all]" if result.text else "[no text]"
         text = f"{shown}\n{size}" if shown else size
@@ -523,16 +526,17 @@ def _both_ends(text: str, characters: int) -> str:
     return f"{text[: characters - tail]} … {left_out:,} characters left out, in the store … {text[-tail:]}"
 
 
-def _result_lines(tracker: HistoryTracker, result: Result) -> tuple[Sequence[Line], set[int]]:
+def _lines_of(tracker: HistoryTracker, result: Result) -> tuple[Sequence[Line], set[int]]:
     """Return the lines of a result, and the numbers of those that must stay: of a failure, or of the user's words."""
     turn = tracker.history.by_id[tracker.turn_id(result.message)]
     evidence = tracker.analysis.evidence.by_digest[turn.digest]
     blocks_before = sum(len(blocks(message)) for message in tracker.plain[turn.start : result.message])
     lines = evidence.lines.of_block(blocks_before + result.block)
-    pinned = {*evidence.failure_lines, *(line.number for line in evidence.typed_lines)}
-    return lines, pinned & {line.number for line in lines}
+    must_stay = {*evidence.failure_lines, *(line.number for line in evidence.typed_lines)}
+    return lines, must_stay & {line.number for line in lines}
 
 
 def _fitting_lines(lines: Sequence[Line], characters: int) -> set[int]:
+    """Return the numbers of the first of `lines` that have at most `characters` together, with their line breaks."""
     sizes = accumulate(len(line.text) + 1 for line in lines)
     return {line.number for line, size in zip(lines, sizes, strict=True) if size <= characters}

@@ -14,13 +14,13 @@ from applier.session.state import State
 
 
 def undo(state: State) -> bool:
-    """Return to the list before the last compaction, and pause all automatic compaction; return False if there was no
-    compaction. The content that the undone compaction left out is sent again; the store keeps it, too."""
+    """Return to the list before the last compaction, and pause all automatic compaction; return False if there is no
+    compaction to undo. The content that the compaction left out is sent again; the store keeps it, too."""
     ledger, tokens_before = state.ledger, state.tokens
     if not ledger.undoable:
         return False
     last, ledger.undoable = ledger.undoable[-1], ledger.undoable[:-1]
-    ledger.thought_since, ledger.cached_messages = last.thought_since or 0, 0
+    ledger.thought_since, ledger.cached_messages = last.thought_since or 0, 0  # from here thinking may be refused
     ledger.take_into_force(replace(ledger.committed, frame=last.frame))
     state.pressure.left_tokens = 0
     for row in state.setup.preset.steps:
