@@ -43,8 +43,7 @@ PROJECT_FILE = "compactor.toml"
 PREFIX = "COMPACTOR_"
 _PLAN_PREFIX = f"{PREFIX}PLAN__"
 OTHER_VARIABLES = frozenset(f"{PREFIX}{name}" for name in ("STORE", "REDACT_ORIGINALS", "PROXY_TOKEN", "SESSION"))
-"""Environment variables that begin with ``COMPACTOR_`` and are no settings of a session: the store, the proxy and
-`wrap` use them."""
+"""Variables that begin with ``COMPACTOR_`` but are no session settings: the store, the proxy and `wrap` use them."""
 _WHEN = ("preset", "auto_compact", "compact_at_ratio", "window_tokens", "max_output_tokens")
 _BACKGROUND = ("background", "background_debounce_seconds", "background_new_turns")
 _HOW_DEEPLY = ("plan.target_ratio", "plan.window_tokens", "plan.min_savings_tokens")
@@ -77,8 +76,7 @@ class SessionSettings(CheckedSettings, BaseSettings):
     planner_model: str = ""
     """Model that plans; empty: the planner's own default."""
     background: bool | None = None
-    """Make plans in advance, in a worker thread, while the model answers. None: if a model plans, or the history is
-    long."""
+    """Make plans in advance, in a worker thread. None: if a model makes them, or the history is long."""
     background_debounce_seconds: float = Field(default=5.0, ge=0)
     """Shortest time between the starts of two plans in advance (Aircher: after 5 s idle)."""
     background_new_turns: int = Field(default=3, ge=1)

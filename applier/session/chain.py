@@ -195,8 +195,7 @@ def prepare(state: State, messages: Sequence[object]) -> list[Any]:
 
 
 def observe(state: State, response: object) -> None:
-    """Read the provider's answer to the last list: its token counts, whether it was cut off, and whether it ends the
-    turn."""
+    """Read the provider's answer to the last list: token counts, whether the window was full, the turn's end."""
     ledger, pressure, last = state.ledger, state.pressure, state.ledger.last
     used, stopped = used_input_tokens(response), stop_reason_of(response)
     pressure.gauge = pressure.gauge.calibrated(last.counted_tokens, used, pressure.limit_tokens)

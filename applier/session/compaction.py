@@ -39,8 +39,7 @@ SAFE_SHARE = 0.5
 OUTPUT_PRICE = 5.0
 """Price of an output token as a multiple of an input token, on every current Claude model."""
 ANY_WINDOW_TOKENS = 10**9
-"""Window size passed to the planner: so large that it never shortens the newest, unanswered messages. In a session only
-`FitNewest`, the last resort, may do that."""
+"""Window size passed to the planner, so large that it keeps the newest messages whole: only `FitNewest` cuts them."""
 REARM_SHARE, FORCED_REARM_SHARE = 0.05, 0.01
 """Shares of the limit by which the history must grow before a tier (way to shorten) is tried again after a try. The
 second share is for tiers that ran because the window was nearly full."""
@@ -80,8 +79,7 @@ class Compaction:
     invalidated_tokens: int
     """Tokens after that message, which the provider had cached and bills in full once more."""
     payback_calls: float | None
-    """Number of further calls until the savings have paid for writing the prompt cache again; None if nothing
-    changed."""
+    """Number of further calls until the savings have paid for writing the cache again; None if nothing changed."""
     plan: CompactionPlan | None
     """Plan by which `messages` was made; None if no plan was involved."""
     dollars: Mapping[str, float] = field(default_factory=dict)
@@ -301,8 +299,7 @@ def _text_to_repeat(state: State, kept_turns: frozenset[str] = frozenset()) -> s
 
 
 def _with_repeated_text(state: State, edits: Edits) -> Edits:
-    """Return `edits` with the text to repeat after a plan (rules, lists, files) at the end of the newest message, if
-    that is the user's."""
+    """Return `edits` that also add the text to repeat after a plan to the newest message, if that is the user's."""
     last = len(state.ledger.tracker) - 1
     if edits.plan is None or state.ledger.tracker.plain[last]["role"] != "user":
         return edits

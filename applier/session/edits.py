@@ -37,8 +37,7 @@ class Edits:
     """Reason for the change, in one line for the log."""
     plan: CompactionPlan | None = None
     placeholders: Mapping[Place, str] = field(default_factory=dict)
-    """Short texts to send in place of tool results or a user's text, by position. `draft` adds a line on how to restore
-    the original."""
+    """Short texts to send in place of tool results or a user's text; `draft` adds a line on how to restore them."""
     additions: Mapping[int, str] = field(default_factory=dict)
     """Texts to add at the end of user messages, by the index of the message."""
     head: tuple[object, ...] = ()
@@ -50,8 +49,7 @@ class Edits:
 
 @dataclass(frozen=True)
 class Frame:
-    """All changes that make the sent list from the history (the full conversation); without changes the history is
-    sent."""
+    """All changes that make the sent list from the history (the full conversation); without any, it is the history."""
 
     plan: CompactionPlan | None = None
     plan_id: str = ""
@@ -283,8 +281,7 @@ class View:
 
 
 def first_difference(before: Sequence[object], after: Sequence[object]) -> int | None:
-    """Return the index of the first message of `before` that is different or missing in `after`. None if `after` begins
-    with `before`."""
+    """Return the index of the first message of `before` that `after` has not at the same place; None without one."""
     for at, (old, new) in enumerate(zip(before, after, strict=False)):
         if old is not new and old != new:
             return at

@@ -50,8 +50,7 @@ _EVERYTHING = "*"  # key of hooks for all events
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened in a session, such as a compaction, with its cost. Tokens are estimates of whole
-    prompts."""
+    """Something that happened in a session, such as a compaction. Tokens are estimates of whole prompts."""
 
     kind: EventKind
     session_id: str
@@ -92,8 +91,7 @@ Hooks = Mapping[str, Hook | Sequence[Hook]]
 
 
 class EventLog:
-    """Reports a session's events to the log, the hooks, OpenTelemetry and the store, and keeps them for
-    `Session.log`."""
+    """Reports a session's events to the log, hooks, OpenTelemetry and store; keeps them for `Session.log`."""
 
     def __init__(self, session_id: str, clock: Callable[[], float], hooks: Hooks | None, store: SessionStore) -> None:
         """Begin with an empty log. Raise SettingsError if `hooks` has a hook for an unknown kind of event."""
@@ -151,8 +149,7 @@ class EventLog:
 
 
 def _checked_hooks(hooks: Hooks) -> dict[str, list[Hook]]:
-    """Return a list of hooks for each kind of event. Raise SettingsError for an unknown kind or a hook that is no
-    function."""
+    """Return a list of hooks for each kind of event. Raise SettingsError for an unknown kind or what is no function."""
     kinds = (*get_args(EventKind), _EVERYTHING)
     checked: dict[str, list[Hook]] = {}
     for kind, hook in hooks.items():

@@ -38,8 +38,7 @@ from planner.reading.tokens import TokenCounter
 from planner.settings import ToolUse
 
 MAX_HEADS = 6
-"""Number of compacted beginnings of sent lists that are remembered, as a caller may pass back a list from before a few
-compactions."""
+"""Number of sent lists that are recognized, as a caller may pass back a list from before a few compactions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,16 +163,14 @@ class HistoryTracker:
 
     @property
     def analysis(self) -> Analysis:
-        """Everything that plans need to know of the history (calls, failures, …). Only new turns are read at each
-        call."""
+        """Data that plans need of the history (calls, failures, …). Only new turns are read at each call."""
         history = self.history
         if self.known_analysis is None or self.known_analysis.history is not history:
             self.known_analysis = analyze_history(history, self.counter, self.known_analysis, self.uses)
         return self.known_analysis
 
     def analysis_of(self, messages: int) -> Analysis:
-        """Return the analysis of only the first `messages` messages of the history, to plan these again. They must be
-        whole turns."""
+        """Return the analysis of only the first `messages` messages, which must be whole turns, to plan these again."""
         history = assemble_history(self.originals[:messages], self.plain[:messages], self.digests[:messages])
         return analyze_history(history, self.counter, self.known_analysis, self.uses)
 
@@ -202,8 +199,7 @@ class HistoryTracker:
         return turns[bisect_right(turns, message, key=lambda turn: turn.start) - 1].id
 
     def marks_between(self, start: int, stop: int) -> list[Mapping[str, Any]]:
-        """Return the caller's marks for the prompt cache in the messages from index `start` to before `stop`, in
-        order."""
+        """Return the caller's prompt-cache marks in the messages from index `start` to before `stop`, in order."""
         return [mark for at, marks in sorted(self.marks.items()) if start <= at < stop for mark in marks]
 
     def extended_by(self, messages: Sequence[object]) -> tuple[HistoryTracker, Arrival]:
@@ -269,8 +265,7 @@ class HistoryTracker:
         return 0, 0
 
     def _original_of(self, message: object, index: int) -> object:
-        """Return the original message at `index` if `message` is the changed form in which it was sent; else
-        `message`."""
+        """Return the original at `index` if `message` is a changed form in which it was sent; else `message`."""
         sent = self._replaced.get(index)
         if sent is None or message == self.plain[index]:
             return message

@@ -179,8 +179,7 @@ class KnownState:
     """Knowledge of one process about the stored state of a session that several processes share."""
 
     number: int | None = None
-    """Number of the shared state that this process loaded or saved last. 0: the store had none; None: nothing was
-    loaded yet."""
+    """Number of the state that this process loaded or saved last; 0 if the store had none, None before the first."""
     is_saved: bool = False
     """True if the stored state contains everything that happened in this process."""
     is_lost: bool = False
@@ -199,8 +198,7 @@ class Ledger:
 
     tracker: HistoryTracker
     owner: str = ""
-    """Id of the session, by which its compacted lists are recognized when they come back; empty if the caller gave
-    none."""
+    """Id by which the session's compacted lists are recognized when they come back; empty if it has none."""
     keys: list[str] = field(default_factory=list)
     """Store keys of the histories that `restore` may read. A session, its parent and its children share this list."""
     committed: Committed = field(default_factory=Committed)
@@ -211,8 +209,7 @@ class Ledger:
     undoable: tuple[Undoable, ...] = ()
     """Earlier frames (changes that made a list), to which `undo` returns, the newest last."""
     thought_since: int = 0
-    """Index of the first message that the model wrote after a compaction that was then undone; 0 once the next list is
-    sent."""
+    """Index of the first message written after a compaction that was then undone; 0 once the next list is sent."""
     cached_messages: int = 0
     """Number of messages of `view` that the provider has received and may have cached."""
     compactions: int = 0
@@ -373,8 +370,7 @@ class Ledger:
         self.undoable = (*self.undoable, Undoable(older, None))[-MOST_UNDOABLE:]
 
     def note_use(self, store: SessionStore) -> None:
-        """Record in the store that the originals are in use, so that it does not delete them as old; at most once an
-        hour."""
+        """Record in the store, at most once an hour, that the originals are in use, or it would delete them as old."""
         key, now = self.committed.key, store.clock()
         if key and now - self.noted_at >= NOTED_SECONDS:
             self.noted_at = now

@@ -35,8 +35,7 @@ class _PictureBlock:
     block: Block
     load: Load
     rank: tuple[int, Place]
-    """Sort key for the order of removal: tool results, then the user's pictures, then unanswered messages; oldest
-    first."""
+    """Sort key for the removal: tool results, the user's pictures, then unanswered messages; oldest first."""
 
 
 def fit_pictures(situation: Situation) -> Edits | None:

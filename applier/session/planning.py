@@ -99,8 +99,7 @@ class Planning:
     """Function that reports an event of the session, given its kind and its text."""
     task: str = ""
     agent_request: AgentRequest | None = None
-    """Agent's last request to its model. A planner without a client of its own may continue it, as the provider has it
-    cached."""
+    """Agent's last request to its model, which a planner without its own client may continue, as it is cached."""
     asked_at: float = 0.0
     """Time at which `agent_request` was answered, in seconds since the epoch."""
     client_follows: bool = False

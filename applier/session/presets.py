@@ -36,19 +36,16 @@ class Step:
     when: tuple[When, ...]
     """Triggers (conditions to run) of the row; one is enough."""
     min_savings_tokens: int = 0
-    """Smallest saving in tokens for which the list is changed; ignored if it was requested or the window is nearly
-    full."""
+    """Smallest saving in tokens for a change, unless it is requested or the window is nearly full."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """Named way to keep an agent within its window: which tiers (ways to shorten the list) run, when, and in which
-    order."""
+    """Named way to keep an agent within its window: tiers (ways to shorten the list), their triggers and order."""
 
     name: str
     arrival: tuple[Tier, ...] = ()
-    """Tiers (ways to shorten) for new tool results. They invalidate no cache, as nothing after a new result is
-    cached."""
+    """Tiers (ways to shorten) for new tool results, which lose no cache, as nothing after a new result is cached."""
     steps: tuple[Step, ...] = ()
     """Rows (a tier with its trigger), cheapest first: cheap ones, the one that makes a plan, then last resorts."""
     manual: tuple[Tier, ...] = (PlanTurns(),)
@@ -117,8 +114,7 @@ LEAST_SAVINGS_TOKENS = 2_000
 """Smallest saving of a plan that is neither requested nor forced, as everything after the first change is billed again.
 Some presets have a larger one."""
 RELEVANT = PlanTurns(0.1, floor_tokens=8_000)
-"""Tier for a requested compaction. It leaves little: the less is left, the cheaper is a call, but the more the agent
-misses."""
+"""Tier for a requested compaction. It leaves little, so that later calls are cheap, though the agent misses more."""
 A_FIFTH = replace(RELEVANT, target_share=0.2, history_share=0.2)
 """Tier for an automatic compaction, which leaves a fifth of the history, and at most a fifth of the room in the window,
 but at least 8,000 tokens where they fit.

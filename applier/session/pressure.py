@@ -246,8 +246,7 @@ class When:
     """True if the trigger waits until reading the messages that were added since the last compaction, again in each
     call, has cost as much as a compaction would."""
     dearer: bool = False
-    """True if the trigger waits until the provider charges more for each token of so long a prompt, and a compaction
-    would avoid that."""
+    """True if the trigger waits for a prompt so long that each token costs more, which a compaction would avoid."""
     requested: bool = False
     """True if the trigger waits for a requested compaction."""
 
@@ -298,8 +297,7 @@ class Pressure:
     left_tokens: int = 0
     """Tokens that the last plan left, without the newest messages; the next plan will hardly leave less."""
     pauses: dict[tuple[str, bool], Pause] = field(default_factory=dict)
-    """Pause of each tier (way to shorten the list), by its name and whether it ran because the window was nearly
-    full."""
+    """Pause of each tier (way to shorten the list), by its name and whether the window was nearly full."""
     requested: str = ""
     """Cause (``tool``, ``window_exceeded``) of a compaction requested for the next call; empty without one."""
     focus: str = ""

@@ -73,9 +73,8 @@ class CallGuard:
 
     @contextmanager
     def exclusively(self) -> Iterator[State]:
-        """Yield a copy of the state to one thread at a time; at the end of the block the copy becomes the state. So an
-        interrupted call leaves the session unchanged. A hook that calls the session within a call works on the same
-        copy."""
+        """Yield a copy of the state to one thread at a time; when the block ends, the copy becomes the state. So an
+        interrupted call changes nothing. A hook that calls the session within a call works on the same copy."""
         with self.lock:
             if self._draft is not None:  # a hook calls
                 yield self._draft
@@ -404,13 +403,11 @@ class Session:
 
     @property
     def page_characters(self) -> int:
-        """Largest length of one answer of the tools by which the agent reads removed content, so that the answer fits
-        the window whole."""
+        """Largest length of one answer of the tools that read removed content, so that it fits the window whole."""
         return min(PAGE_CHARACTERS, int(self._state.pressure.limit_tokens * PAGE_SHARE))
 
     def log(self) -> list[Event]:
-        """Return the events of this session (compactions, failures, …), oldest first, also those of earlier
-        processes."""
+        """Return the events of this session (compactions, failures, …), oldest first, also of earlier processes."""
         return list(self._state.setup.log.events)
 
     @property

@@ -144,8 +144,7 @@ class Sharing:
             state.setup.log.trouble("store_failed", f"other processes do not know of the newest answer: {error}")
 
     def _hold(self, state: State, seconds: float) -> AbstractContextManager[bool]:
-        """Reserve the session for this process. The context manager yields False if another process keeps it for longer
-        than `seconds`."""
+        """Reserve the session for this process. Yield False if another one keeps it for longer than `seconds`."""
         return state.setup.store.use(lambda store: store.backend.hold(self._name, seconds))
 
     def _load_newest(self, state: State) -> None:

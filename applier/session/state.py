@@ -136,8 +136,7 @@ class State:
 
     @property
     def kept_tokens(self) -> int:
-        """Tokens that the next plan will probably leave, without the newest messages: its goal, or what the last plan
-        left if that is more."""
+        """Tokens of older messages that the next plan will probably leave: its goal, or what the last plan left."""
         return max(self.goal_tokens, self.pressure.left_tokens)
 
     @property
@@ -206,8 +205,7 @@ class State:
             log("history_edited", text)
 
     def _continue_from_view(self, messages: Sequence[object]) -> None:
-        """Use the originals in the store as the history, if the first list begins with messages that this program
-        compacted earlier."""
+        """Use stored originals as the history, if the first list begins with messages that this program compacted."""
         stored, ledger, store = None, self.ledger, self.setup.store
         with suppress(TranscriptError, StoreError):
             if holds_view(messages) and store.exists:
@@ -313,8 +311,7 @@ class State:
             setup.log("resumed", f"{len(self.ledger.tracker)} messages, {self.ledger.compactions} compactions")
 
     def continue_from(self, saved: SavedSession) -> None:
-        """Replace this state by the stored state `saved`. Raise StoreError, with nothing changed, if a part of it
-        cannot be read."""
+        """Replace this state by the stored state `saved`. Raise StoreError, with nothing changed, if that fails."""
         use, ledger, session_id = self.setup.store.use, self.ledger, self.setup.session_id
         tracker = HistoryTracker(ledger.tracker.counter, uses=ledger.tracker.uses)
         if saved.frame.key:

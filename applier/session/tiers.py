@@ -221,8 +221,7 @@ class SnipMiddle:
     keep_first: int = 3
     keep_last: int = 47
     batch_messages: int = 10
-    """Number of further messages before the next removal, because each removal makes the provider bill the later
-    messages again."""
+    """Number of further messages before the next removal, as after each one later messages are billed again."""
     name: str = "snip"
 
     def __call__(self, situation: Situation) -> Edits | None:
@@ -257,8 +256,7 @@ class RetreatHead:
 
 
 def _plan_that_keeps(plan: CompactionPlan, analysis: Analysis, kept: Collection[str]) -> CompactionPlan:
-    """Return `plan` changed to keep the turns with the ids `kept`, and checked again by the guards. If it keeps them
-    already, it is returned as it is."""
+    """Return `plan` changed to keep the turns with the ids `kept`, if it does not yet, and checked by the guards."""
     if all(decision.strategy == "keep" for decision in plan.turns if decision.turn_id in kept):
         return plan
     turns = tuple(
