@@ -11,7 +11,7 @@ from applier.view import preview
 from planner import PlanSettings, check_plan, plan_compaction, read_history
 from planner.analysis import analyze
 from planner.brief import covered_failures
-from planner.pinned import PREVIEW_LINES
+from planner.live_tail import PREVIEW_LINES
 from planner.placeholders import history_key
 from planner.plan import Finding
 from planner.reading.messages import blocks
