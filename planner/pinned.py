@@ -110,6 +110,7 @@ def pinned(
     whole = {turn_id for turn_id, turn in turns.items() if turn.turn.must_stay or turn.turn.live} - demoted
     view_id = unknown_view(analysis.history)
     whole |= {view_id} if view_id and turns[view_id].tokens <= target_tokens else set()
+    # the API may refuse the unanswered calls without the thinking at the beginning of their run
     whole |= {leading_turn(analysis.history, {turn.turn.id for turn in live}, model)} - {""}
     memory = memory_room(target_tokens, analysis.evidence.live_tokens)
     limit = words_limit(memory, analysis.once(_outcome_tokens), beside_page=planner != "rules" and brief != "")
@@ -189,12 +190,13 @@ def words_limit(memory_tokens: float, outcome_tokens: float, *, beside_page: boo
 def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
     """Choose the lines that the user typed and that stay verbatim. If all fit in `most_tokens`, all stay.
 
-    Otherwise passages are chosen in this order while there is room: of the user's last and first message those that the
-    agent took up, and both ends; lines with binding words in English (never, must); whole messages, those with many
-    names and figures for their size first, as answers, consent and corrections are rather short, and last those that
-    differ from a later one in figures alone; the first passages of the other messages; their other passages, those
-    first that the agent took up or that have many names and figures; both ends of messages of which nothing stays yet.
-    A line that was typed twice stays once, where it was typed last, unless it answers two questions.
+    Otherwise passages (lines, or paragraphs wrapped at a fixed width) are chosen in this order while there is room:
+    (1) of the user's last and first message those that the agent took up, and both ends; (2) lines with binding words
+    in English (never, must); (3) whole messages, first those with many names and figures for their size, as answers and
+    corrections are short, and last those that differ from a later one in figures alone; (4) the first passage of each
+    other message; (5) other passages, first those that the agent took up or that have many names and figures; (6) both
+    ends of messages of which nothing stays yet. A line that was typed twice stays where it was typed last, unless it
+    answers two questions.
     """
     turns = analysis.evidence.turns
     room = raw_limit = most_tokens / analysis.counter.scale
@@ -244,9 +246,9 @@ def _typed_once(turns: dict[str, TurnEvidence]) -> dict[str, list[Line]]:
 
 
 def _ranked(typed: Mapping[str, Sequence[Line]], raw_tokens: Mapping[str, float]) -> list[str]:
-    """Return the ids in `raw_tokens`, which has the size of each message, the newest first, in the order in which whole
-    messages are chosen: those with many names and figures for their size first, and last those that differ from a later
-    one in figures alone."""
+    """Return the ids in `raw_tokens` (size of each message by turn id, the newest first) in the order in which whole
+    messages are chosen: first those with many names and figures for their size, and last those that differ from a later
+    one in figures alone. `typed`: the lines of each message."""
     forms: set[str] = set()
     ranks: dict[str, tuple[bool, float]] = {}
     for turn_id, size in raw_tokens.items():
@@ -266,8 +268,7 @@ def _numbers(lines: Iterable[Line]) -> frozenset[int]:
 
 
 def _news(lines: Sequence[Line]) -> int:
-    """Return how much information the `lines` of a message have: the number of distinct names and figures in each line,
-    added up; at most `MOST_NEWS`."""
+    """Return how much information `lines` have: the sum of each line's names and figures, at most `MOST_NEWS`."""
     return min(MOST_NEWS, sum(len({*specifics_of(line.text), *figures_of(line.text)}) for line in lines))
 
 
@@ -289,8 +290,7 @@ def _binding(passages: Mapping[str, Sequence[Sequence[Line]]]) -> dict[str, froz
 
 
 def _grow(words: dict[str, frozenset[int]], turn: TurnEvidence, numbers: frozenset[int], room: float) -> float:
-    """Add the lines with these `numbers` to those of `turn` in `words`, if they fit in `room` raw tokens. Return the
-    rest."""
+    """Add the lines with these `numbers` to those of `turn` in `words`, if they fit in `room`. Return the room left."""
     kept = words.get(turn.turn.id, frozenset())
     cost = turn.tokens_of(numbers - kept)
     if cost > room:

@@ -49,8 +49,7 @@ LEAST_BRIEF_SHARE, LEAST_BRIEF_TOKENS, MOST_LEAST_SHARE = 0.5, 1_000, 0.8
 most another share of the target. Pages of the whole target, written freely, answered .96 of 196 test questions about
 twelve short sessions; pages of .4 of it, .77."""
 RECORD_SHARE = 0.25
-"""Largest size of the list of effects on the outside world, as a share of the room for page of memory and filling
-lines."""
+"""Largest size of the list of effects on the outside world, as a share of the room for brief and filling lines."""
 LEAST_RECORD_SHARE = 0.1
 """Share of the target that the list of effects on the outside world may always take, if there is room."""
 KEPT_RAW_TOKENS = 40
@@ -207,6 +206,7 @@ def select(request: PlanRequest, proposal: Proposal) -> Selection:
 
 
 def _is_by_model(proposal: Proposal) -> bool:
+    """Return True if a model or the user's own planner made `proposal`, and not the rules."""
     return proposal.provenance.planner != "rules"
 
 
@@ -393,8 +393,8 @@ class _Selecting:
         return left_tokens
 
     def _fitting(self, left_tokens: float, picks: Sequence[Pick]) -> tuple[dict[str, set[int]], Sequence[Pick]]:
-        """Find how many of the first `picks` fit in `left_tokens` (raw) by their estimated sizes; at least one. Return
-        the kept lines, old and new, of each turn that they belong to, and the remaining picks."""
+        """Take the first `picks` (lines to add) that fit in `left_tokens` (raw) by their estimated sizes; at least one.
+        Return all kept lines, old and new, of each of their turns, and the remaining picks."""
         lines_of_turns: dict[str, set[int]] = {}
         count = 0
         for pick in picks:
@@ -479,6 +479,7 @@ class _Selecting:
         return {turn_id: numbers for turn_id, numbers in kept_lines.items() if turn_id in shortened}
 
     def _lines_kept(self, turn_id: str) -> set[int]:
+        """Return the numbers of the lines of a turn that its decision so far keeps verbatim."""
         return line_numbers(self.chosen[turn_id].excerpts, len(self.turns[turn_id].lines))
 
     def without_repeats(self, brief: str) -> str:
@@ -522,17 +523,15 @@ class _Selecting:
                 self.chosen[turn_id] = self.chosen[turn_id].model_copy(update=KEPT)
 
     def explain_drops(self) -> None:
-        """Add to the rules' reason for a turn that none of its lines had room, if it has a high score and is dropped
-        all the same."""
+        """Add ``(no room)`` to the rules' reason for a turn with a high score that is dropped all the same."""
         for turn_id, decision in self.chosen.items():
             if decision.strategy == "drop" and decision.relevance_score >= 0.5 and not _is_by_model(self.proposal):
                 self.chosen[turn_id] = decision.model_copy(update={"reason": f"{decision.reason} (no room)"})
 
     def _is_complete(self, turn_id: str) -> bool:
-        """Return True if a turn is kept whole, or may be: the text that would replace it has all its lines and is no
-        shorter."""
+        """Return True if a turn is kept whole, or the text in its place has all its lines and is no shorter."""
         decision, turn = self.chosen[turn_id], self.turns[turn_id]
         if decision.strategy == "keep" or turn.turn.live:
-            return decision.strategy == "keep"
+            return decision.strategy == "keep"  # an unanswered turn that is shortened stays so
         entry_tokens = self.costs[turn_id] * self.request.counter.scale
         return 0 < len(turn.lines) == len(self._lines_kept(turn_id)) and turn.tokens <= entry_tokens
