@@ -219,9 +219,9 @@ def _checks(_: Evidence) -> dict[PageStatement, CheckedStatement]:
 
 
 def _checked(written: PageStatement, evidence: Evidence, users_words: str) -> CheckedStatement:
-    """Correct the statement `written` until no fault remains, as one correction can cause another. The quotation of a
-    part of the user's sentence is extended to the sentence, or marked as a part, once. If the result still has such a
-    quotation, all its quotation marks are removed. `users_words`: all that the user wrote."""
+    """Correct the statement `written` until no fault remains, as one correction can cause another. A quoted part of the
+    user's sentence is extended to the sentence, or marked as a part, once. If another such part is left then, all
+    quotation marks are removed. `users_words`: all that the user wrote."""
     findings: list[Finding] = []
     text = _with_plain_inner_marks(evidence.shown(written.text), users_words)
     sound = _settled(replace(written, text=text), evidence, users_words, findings)
@@ -252,8 +252,7 @@ def _settled(
 
 
 def _read_again(statement: PageStatement) -> PageStatement | None:
-    """Return `statement` as it is read from the text of a page, as a correction may change it; None if it is no
-    statement any more."""
+    """Return `statement` as it is read from a page after a correction; None if it is no statement any more."""
     return next(iter(read_brief(f"{statement.heading}\n{statement.line}")), None)
 
 
@@ -325,8 +324,7 @@ def _quotable(turn: TurnEvidence) -> str:
 
 
 def _folded(text: str) -> str:
-    """Return `text` in a form in which quotations can be compared: in lower case, with plain apostrophes and dots, and
-    single spaces."""
+    """Return `text` in a form for comparing quotations: in lower case, with plain apostrophes, dots and spaces."""
     return _plain(text).lower()
 
 
@@ -408,6 +406,7 @@ def _with_whole_sentences(statement: PageStatement, users_words: str, evidence: 
 
 
 def _without_quotations(statement: PageStatement) -> PageStatement:
+    """Return `statement` without its quotation marks."""
     without_quotations, _ = _unquoted(statement, lambda _: False)
     return without_quotations
 
@@ -438,8 +437,8 @@ def _sentences_around(part: str, line: str) -> str:
 
 
 def covered_failures(brief: str, evidence: Evidence) -> dict[str, frozenset[int]]:
-    """Return the numbers of the lines of failures, by turn id, that are not shown because a statement on the page of
-    memory `brief` says the same.
+    """Return the numbers of the lines on failures, by turn id, that need not be shown, as a statement on the page of
+    memory `brief` replaces them.
 
     The statement must be under FAILED, cite the turn, and contain a half of the line's names and a third of its other
     words. If it does so for several decisive lines (which show why something failed) of a turn, it replaces only the
@@ -499,8 +498,8 @@ def _last_names(text: str) -> set[str]:
 
 
 def unlisted(brief: str, record: Iterable[PageStatement]) -> list[PageStatement]:
-    """Return the statements of a `record` that the page of memory `brief` lacks: its statements under the same heading
-    do not cite all of their turns."""
+    """Return the statements of `record` that the page of memory `brief` lacks. It has a statement if it cites all turns
+    of that statement under the same heading."""
     cited = {(statement.heading, turn_id) for statement in _without_rest(brief) for turn_id in statement.turns}
     return [
         statement
@@ -532,6 +531,7 @@ def with_record(
             break
     fitting = sum(total <= most_raw_tokens for total in accumulate(costs))
     added = missing[:fitting]
+    # if not all fit, ever shorter pages are tried: fewer objects in the line for the rest, and fewer other statements
     some_listed = product((MOST_OBJECTS, FEW_OBJECTS), range(fitting, 0, -1))
     none_listed = product((MOST_OBJECTS, FEW_OBJECTS, 0), (0,))
     for most_objects, count in chain(some_listed, none_listed) if fitting < len(missing) else ():
