@@ -483,20 +483,22 @@ def answer_calls(messages: Sequence[Message]) -> list[Message]:
     assistant's message move into a user's message after it, and a call with the id of an earlier one gets another id.
     Messages that need no repair stay the same objects.
     """
-    repaired, open_calls, known_ids, new_ids = list[Message](), list[str](), set[str](), dict[str, str]()
+    repaired, known_ids, new_ids = list[Message](), set[str](), dict[str, str]()
+    open_calls: list[str] = []  # ids of the calls in the run before
     for role, group in groupby(_with_results_by_users(messages), lambda message: str(message["role"])):
         run = list(group)
         if role == "user":
             repaired += _answered([_renamed(message, new_ids) for message in run], open_calls)
-        else:
-            repaired += _notes(open_calls)
+            open_calls = []
+            continue
+        repaired += _notes(open_calls)
+        open_calls = []
         if role == "assistant":
             new_ids = {}
             run = [_with_unique_ids(message, known_ids, new_ids) for message in run]
-        if role != "user":
-            repaired += run
-        answer = [block for message in run for block in blocks(message)] if role == "assistant" else []
-        open_calls = [str(block.get("id")) for block in answer if block["type"] == "tool_use"]
+            called = (block for message in run for block in blocks(message) if block["type"] == "tool_use")
+            open_calls = [str(block.get("id")) for block in called]
+        repaired += run
     return [*repaired, *_notes(open_calls)]
 
 
@@ -513,9 +515,9 @@ def _with_results_by_users(messages: Iterable[Message]) -> Iterator[Message]:
 
 
 def _with_unique_ids(message: Message, known_ids: set[str], new_ids: dict[str, str]) -> Message:
-    """Return `message` with another id for each call whose id is in `known_ids`, as an id may occur once. The ids of
-    its calls are added to `known_ids`. `new_ids`: ids of the calls in this run of messages, by the ids that their
-    results have. Of several calls with the same id, the first gets the result."""
+    """Return `message` with another id for each call that has one of `known_ids`, as an id may occur once. The ids of
+    its calls are added to `known_ids`, and to `new_ids`, by the old ids, which their results still have. Of several
+    calls in this run of messages with the same old id, the first gets the result."""
     content = list[Block]()
     for block in blocks(message):
         if block["type"] == "tool_use":
@@ -543,6 +545,7 @@ def _renamed(message: Message, new_ids: Mapping[str, str]) -> Message:
 
 
 def _notes(calls: Sequence[str]) -> list[Message]:
+    """Return a user's message with a note as the result of each call with these ids; none without calls."""
     return [{"role": "user", "content": list(map(lost_result, dict.fromkeys(calls)))}] if calls else []
 
 
@@ -555,7 +558,7 @@ def _answered(run: list[Message], calls: Sequence[str]) -> list[Message]:
     first_results = {str(placed[place].get("tool_use_id")): place for place in reversed(results)}
     used = {first_results[call] for call in calls if call in first_results}
     is_used = [place in used for place in placed]
-    used_come_first = is_used == sorted(is_used, reverse=True)
+    used_come_first = is_used == sorted(is_used, reverse=True)  # True sorts before False
     if len(used) == len(set(calls)) == len(results) and used_come_first:
         return run
     answers = [
