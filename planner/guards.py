@@ -70,10 +70,11 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
     sound, findings = _guard_decisions(pinned_parts, plan.turns, plan.target_model)
     facts, fact_findings = _guard_facts(analysis.evidence, plan.extracted_facts)
     findings += (*fact_findings, *brief_findings)
-    for decisions in _ever_more(pinned_parts, sound, plan.target_model):
+    for decisions in _keeping_ever_more(pinned_parts, sound, plan.target_model):
         lay_out_with = partial(lay_out, analysis, decisions, model=plan.target_model, restore_tool=plan.restore_tool)
         layout = lay_out_with(brief=written)
-        most_tokens = analysis.tokens - max(1, least_savings if decisions is sound else 1)
+        wanted_savings = least_savings if decisions is sound else 1  # if more is kept, any saving is enough
+        most_tokens = analysis.tokens - max(1, wanted_savings)
         if layout.first_changed is None or layout.tokens <= most_tokens:
             break  # at the latest when everything is kept, as then nothing changes
     removed = {turn_id for turn_id, decision in decisions.items() if decision.strategy != "keep"}
@@ -161,6 +162,7 @@ def _turns_without_words(pins: Pinned, decisions: Mapping[str, TurnDecision]) ->
 
 
 def _checked_brief(analysis: Analysis, brief: str) -> tuple[str, tuple[Finding, ...]]:
+    """Call `check_brief`; a function of `analysis`, so that `Analysis.once` caches the result."""
     return check_brief(brief, analysis.evidence)
 
 
@@ -212,13 +214,14 @@ def _effects_findings(written: str, brief: str, record: Sequence[PageStatement])
 
 
 def _turn_ids(statements: Iterable[PageStatement]) -> str:
+    """Return the ids of all turns that `statements` cite: ``t3, t9``."""
     turn_ids = {turn_id for statement in statements for turn_id in statement.turns}
     return ", ".join(sorted(turn_ids, key=lambda turn_id: int(turn_id[1:])))
 
 
-def _ever_more(pins: Pinned, sound: dict[str, TurnDecision], model: str) -> Iterator[dict[str, TurnDecision]]:
-    """Yield sets of decisions that keep ever more, to try them until the compacted messages are smaller than the
-    original ones: first `sound`; then all is kept, except unanswered results that are too large; then all is kept."""
+def _keeping_ever_more(pins: Pinned, sound: dict[str, TurnDecision], model: str) -> Iterator[dict[str, TurnDecision]]:
+    """Yield sets of decisions, to be tried until the compacted messages are smaller than the original ones: first
+    `sound`; then all is kept, except unanswered results that are too large for the window; then all is kept."""
     yield sound
     kept = {turn_id: decision.model_copy(update=KEPT) for turn_id, decision in sound.items()}
     kept_with_previews, _ = _guard_decisions(pins, kept.values(), model)
@@ -237,7 +240,8 @@ def _counted(analysis: Analysis, layout: Layout, decisions: Mapping[str, TurnDec
 def _guard_decisions(
     pinned_parts: Pinned, decisions: Iterable[TurnDecision], model: str
 ) -> tuple[dict[str, TurnDecision], list[Finding]]:
-    """Return one repaired decision for every turn, by turn id and in order, and remarks on repairs."""
+    """Return one repaired decision for every turn, by turn id and in order, and remarks on repairs. `pinned_parts`:
+    what stays whatever a planner decides; `model`: model that reads the compacted messages."""
     turns = pinned_parts.analysis.evidence.turns
     by_turn = {decision.turn_id: decision for decision in decisions}
     findings = [_no_such_turn(turn_id) for turn_id in by_turn if turn_id not in turns]
@@ -248,10 +252,11 @@ def _guard_decisions(
             decision = TurnDecision(turn_id=turn_id, strategy="keep", relevance_score=1.0, reason="no decision")
             problem = "the plan has no decision for it"
             findings.append(Finding(code="missing_decision", turn_id=turn_id, problem=problem, repair="kept"))
-        sound[turn_id] = _Guarding(pinned_parts, turn, _without_unused(decision), findings).sound()
+        sound[turn_id] = _Guarding(pinned_parts, turn, _without_unused_texts(decision), findings).sound()
     kept_ids = {
         turn_id for turn_id, decision in sound.items() if decision.strategy == "keep" or turns[turn_id].turn.live
     }
+    # for some models the API refuses calls if the thinking before them was removed: the turn with it stays
     if leading_id := leading_turn(pinned_parts.analysis.history, kept_ids, model):
         problem = f"{sound[leading_id].strategy} would touch the thinking that leads the last calls"
         findings.append(Finding(code="live_tail", turn_id=leading_id, problem=problem, repair="kept"))
@@ -264,7 +269,7 @@ def _no_such_turn(turn_id: object) -> Finding:
     return Finding(code="unknown_turn", turn_id=str(turn_id), problem="no such turn", repair="ignored")
 
 
-def _without_unused(decision: TurnDecision) -> TurnDecision:
+def _without_unused_texts(decision: TurnDecision) -> TurnDecision:
     """Return `decision` without a summary and excerpts if its strategy does not use them. Otherwise a later repair that
     changes the strategy to ``summarize`` would use them unchecked."""
     has_unused = decision.strategy != "summarize" and (decision.summary or decision.excerpts)
@@ -295,11 +300,10 @@ class _Guarding:
     def note_finding(self, code: str, problem: str, repair: str, **update: Any) -> None:
         """Change the fields in `update` of the decision, and add a remark on the problem and the repair."""
         self.findings.append(Finding(code=code, turn_id=self.turn.turn.id, problem=problem, repair=repair))
-        self.decision = _without_unused(self.decision.model_copy(update=update))
+        self.decision = _without_unused_texts(self.decision.model_copy(update=update))
 
     def lines_finding(self, code: str, lines: Iterable[int], problem: str, repair: str, **update: Any) -> None:
-        """Keep the lines with the numbers `lines` in addition to those kept already, change the fields in `update`; add
-        a remark."""
+        """Keep the lines with these numbers, too, change the fields in `update` of the decision, and add a remark."""
         excerpts = ranges_of(self.kept_lines.union(lines))
         self.note_finding(code, problem, repair, strategy="summarize", excerpts=excerpts, **update)
 
@@ -361,8 +365,7 @@ class _Guarding:
         self.loss_finding("user_words", lines, "words of the user", "they stay verbatim")
 
     def loss_finding(self, code: str, lines: frozenset[int], what: str, repair: str) -> None:
-        """Keep the lines with the numbers `lines`, and add a remark if the decision would lose one. `what`: words for
-        what would be lost."""
+        """If the decision would lose one of the `lines`, keep them, and add a remark. `what`: words for the loss."""
         if self.decision.strategy != "keep" and not lines <= self.kept_lines:
             self.lines_finding(code, lines, f"{self.decision.strategy} would lose {what}", repair)
 
@@ -381,7 +384,7 @@ class _Guarding:
 
 
 def _invention(turn: TurnEvidence, summary: str) -> str:
-    """Return a sentence on the first made-up name in `summary`, one that `turn` does not contain; empty without one."""
+    """Return a sentence on the first name in `summary` that `turn` does not contain; empty without one."""
     names = invented(summary, turn.names) if summary else []
     return f"the summary names {names[0]!r}, which the turn does not contain" if names else ""
 

@@ -107,7 +107,7 @@ def lay_out(
             introduction = introduction_text([page, *entries.values()], turns[0].id, evidence.root, restore_tool)
             key, parts = history_key(history.digest), [introduction, page, *parts]
             is_first_note = False
-        if any(parts) or _parts_messages(history, turns):
+        if any(parts) or _separates_messages(history, turns):
             text = "\n".join(note_parts(key, [turn.id for turn in turns], parts))
             note: Message = {"role": "user", "content": [{"type": "text", "text": text}]}
             view.append(_ViewMessage(note, note))
@@ -151,7 +151,7 @@ def noted_key(message: Message) -> str:
 
 
 _NOTED_KEY = re.compile(r'<compacted history="(h[0-9a-f]{8,64})"')
-"""Opening tag of a view's first note, with the key of its history."""
+"""Opening tag of the first note in compacted messages, with the key of their history."""
 
 
 def note_parts(key: str, turn_ids: Sequence[str], parts: Iterable[str]) -> list[str]:
@@ -177,7 +177,7 @@ def _each_call_once(entries: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         yield turn_id, _CALL_ALONE.sub(call_or_id, text)
 
 
-def _parts_messages(history: History, turns: Sequence[Turn]) -> bool:
+def _separates_messages(history: History, turns: Sequence[Turn]) -> bool:
     """Return True if `turns` must be replaced by a message even if it is empty, because the messages before and after
     them must not become neighbours.
 
@@ -194,7 +194,8 @@ def _first_changed(history: History, decisions: Mapping[str, TurnDecision]) -> i
     """Return the index in the history of the first message that is changed or removed; None without one. In a turn that
     is not answered yet, the message with the calls stays."""
     changed = (turn for turn in history.turns if decisions[turn.id].strategy != "keep")
-    return next((turn.start + (turn.live and turn.kind == "tools") for turn in changed), None)
+    firsts = (turn.start + 1 if turn.live and turn.kind == "tools" else turn.start for turn in changed)
+    return next(firsts, None)
 
 
 def _kept(

@@ -56,8 +56,7 @@ _NO_SIDES: Mapping[int, str] = MappingProxyType({})
 """Marks of lines, by line number, for lines that are no part of an edit: none."""
 
 _FRAME = lazy_pattern(rf"<(?=[\s/]*(?:{'|'.join(FRAMES)})\b)", re.I)
-"""Bracket before the name of one of `FRAMES`, in any spacing or letter case: ``<compacted``, ``</ Restored>``; not
-``<b>``."""
+"""Bracket before the name of one of `FRAMES`, in any spacing or case: ``<compacted``, ``</ Restored>``; not ``<b>``."""
 _OPENING = lazy_pattern(r"[<＜﹤](?=([^<＜﹤>＞]{0,100}))")
 """Character that looks like ``<``, and up to 100 characters after it (the group), which may be the name of such a tag
 with invisible characters in it."""
@@ -122,6 +121,7 @@ def call_line(call: Call, text: str, root: str) -> str:
     text, main_value = f" {text}", call.sought or call.path or call.command
     for key, value in call.input.items() if main_value else ():
         argument = f" {key}={value if isinstance(value, str) else to_json(value)}"
+        # numbers and switches, but not those that select a part of a file: ``offset 10``
         is_detail = not isinstance(value, str | list | dict) and f"{key} " not in call.part
         if value == main_value:
             text = text.replace(f" {key}=", " ", 1)
@@ -243,8 +243,7 @@ class _Entry:
         return self.turn.once(_failed_calls) if self.decision.failed_approach else frozenset()
 
     def reference(self) -> Iterator[str]:
-        """Yield a line about each call of the turn, with its outcome; for a turn without calls, its kind and first
-        words."""
+        """Yield a line about each call of the turn, with its outcome; without calls, its kind and first words."""
         for call in self.turn.calls:
             yield self.call_line_with_outcome(call)
         if not self.turn.calls:
@@ -330,12 +329,13 @@ class _Entry:
         yield self.user_words(answers, without_boilerplate if call.kind == "ask" else str)
 
     def with_flat_outcome(self, call: Call, result: Sequence[Line]) -> list[Line]:
-        """Return `result`, lines of the result of `call`. If some of them are from an outcome in indented JSON, it
-        replaces them, whole and on one line."""
+        """Return `result`, lines of the result of `call`, with each outcome in indented JSON whole and on one line, in
+        place of those of its lines that are in `result`."""
         flat: dict[int, Line] = {}
         for outcome in self.turn.statements_of(self.turn.outcomes[call.number].lines):
-            if not any(line.continues for line in outcome.lines):
-                flat |= dict.fromkeys(outcome.numbers, outcome.lines[-1]._replace(text=outcome.text))
+            if not any(line.continues for line in outcome.lines):  # then the joined lines are indented JSON
+                whole = outcome.lines[-1]._replace(text=outcome.text)  # its number is next to that of the line after
+                flat |= dict.fromkeys(outcome.numbers, whole)
         return [*dict.fromkeys(flat.get(line.number, line) for line in result)]
 
     def has_to_be_shown(self, chosen: set[int]) -> bool:
@@ -357,8 +357,8 @@ class _Entry:
         return f"<{USER_FRAME}>{start}{words}{end}</{USER_FRAME}>"
 
     def _gap(self, before: int, after: int) -> str:
-        """Return the text between the lines with the numbers `before` and `after` of a turn: an empty line if only such
-        lines are left out between them."""
+        """Return the text between the lines with the numbers `before` and `after`: ``…`` if lines with text are left
+        out between them, else an empty line."""
         between = (self.turn.lines.text(number) for number in range(before + 1, after))
         return GAP if any(text.strip() for text in between) else "\n\n"
 
