@@ -267,7 +267,7 @@ class Analysis:
     history: History
     """Messages, divided into turns."""
     evidence: Evidence
-    """Values that were read from the turns, such as calls and failures."""
+    """Everything that was read from the turns without a model, such as calls and failures."""
     counter: TokenCounter
     uses: Mapping[str, ToolUse] = field(default_factory=dict, compare=False)
     """Declarations of what tools do, by the user or the tools' own annotations, by the tool's name."""
@@ -326,7 +326,7 @@ class Analysis:
 
 def _pairs_up(turn: TurnEvidence, history: History) -> bool:
     """Return True if each call in `turn` has its result there, and each result its call, whatever is around the turn.
-    Computed once a turn, this saves later plans of a long session from checking the whole history again."""
+    It is computed once a turn, so that later plans of a long session need not check the whole history again."""
     messages = history.messages_of(turn.turn)
     if pairs_plainly(messages):
         return True

@@ -142,8 +142,7 @@ def plan_compaction(
 
 
 def _originals(messages: Sequence[object], store: Any) -> Originals:
-    """Return the original messages if `messages` is a list that was compacted before and whose originals are stored;
-    else `messages` themselves."""
+    """Return the stored original messages if `messages` is a list that was compacted before; else `messages`."""
     return next(filter(None, (find(messages, store) for find in FIND_ORIGINALS)), Originals(messages, None))
 
 
@@ -187,7 +186,7 @@ def plan_analysis(
     if analysis.tokens <= target_tokens:
         return _guarded(request, Proposal({}, Provenance(planner="none")), Selection(_all_fits(analysis)))
     proposal, findings = sound_proposal(analysis, planner.propose(request))
-    findings = (*findings, *_unknown_view(request), *_unsure(request, proposal))
+    findings = (*findings, *_unknown_view(request), *_unknown_tools(request, proposal))
     return _guarded(request, proposal, select(request, proposal), *findings)
 
 
@@ -222,6 +221,7 @@ def _guarded(request: PlanRequest, proposal: Proposal, selection: Selection, *fi
 
 
 def _all_fits(analysis: Analysis) -> dict[str, TurnDecision]:
+    """Return the decision to keep it for each turn, by turn id."""
     kept: dict[str, Any] = {"strategy": "keep", "relevance_score": 1.0, "reason": "everything fits"}
     turns = analysis.evidence.turns.items()
     return {turn_id: TurnDecision(turn_id=turn_id, failed_approach=turn.failed, **kept) for turn_id, turn in turns}
@@ -241,7 +241,7 @@ def _unknown_view(request: PlanRequest) -> tuple[Finding, ...]:
     return (Finding(code="unknown_view", turn_id=turn_id, problem=problem, repair=repair),)
 
 
-def _unsure(request: PlanRequest, proposal: Proposal) -> tuple[Finding, ...]:
+def _unknown_tools(request: PlanRequest, proposal: Proposal) -> tuple[Finding, ...]:
     """Return a warning if rules planned a history in which most tool results are of unknown tools."""
     if proposal.provenance.planner != "rules":
         return ()
@@ -320,7 +320,8 @@ def check_request(model: object, system: Any, tools: Any) -> None:
 
 def check_planner(choice: object) -> None:
     """Raise a SettingsError unless `choice` is the name of a planner, or an object with a method ``propose``."""
-    if choice not in get_args(PlannerName) if isinstance(choice, str) else not isinstance(choice, Planner):
+    is_planner = choice in get_args(PlannerName) if isinstance(choice, str) else isinstance(choice, Planner)
+    if not is_planner:
         raise SettingsError(f"planner must be 'auto', 'model', 'rules' or have a propose method, found {choice!r}")
 
 

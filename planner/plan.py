@@ -163,8 +163,7 @@ class Provenance(PlanPart):
     """Tokens that models read for this plan and earlier ones of its session: the sum of `Usage.read_tokens`."""
     read_turns: Count = 0
     """Number of turns, from the first one, that a model has read for this plan or for an earlier plan that it updates,
-    without the last turn of the history. Later questions need not show them again, except `unread_turns`. 0 for a plan
-    by rules alone."""
+    without the last turn of the history. Later questions show none of them but `unread_turns`. 0 for rules alone."""
     unread_turns: tuple[str, ...] = ()
     """Ids of turns among the first `read_turns` that no model has read, as their part of the history got no answer."""
     named: tuple[str, ...] = ()
@@ -177,7 +176,7 @@ class Provenance(PlanPart):
 
 @dataclass(frozen=True)
 class Layout:
-    """View of a plan: the compacted list of messages, as it is sent to the model."""
+    """Compacted list of messages (the *view*), as it is sent to the model."""
 
     messages: tuple[Any, ...]
     """Messages for the Messages API; unchanged ones are the caller's own objects."""
@@ -426,7 +425,7 @@ class PlanRequest:
 
     @property
     def evidence(self) -> Evidence:
-        """Values that were read from the turns, such as calls and failures."""
+        """Everything that was read from the turns without a model, such as calls and failures."""
         return self.analysis.evidence
 
     @property

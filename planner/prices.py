@@ -124,7 +124,7 @@ def _prices_of(model: str) -> ModelPrices | None:
 
 
 def _listed(table: Mapping[str, ModelPrices], model: str) -> ModelPrices | None:
-    """Return the prices in `table` whose key is a part of the name `model`; None without one."""
+    """Return the prices in `table` with a key that is a part of the name `model`; None without one."""
     name = _plain_name(model)
     return next((prices for part, prices in table.items() if part in name), None)
 
@@ -240,8 +240,7 @@ def _cost(prices: ModelPrices, usage: Usage) -> float:
 
 
 def cached_prompt(read_tokens: int, written_tokens: int = 0) -> Usage:
-    """Return the usage of a prompt whose first `read_tokens` are read from the cache and whose last `written_tokens`
-    are written to it."""
+    """Return the usage of a prompt: its first `read_tokens` come from the cache, its last `written_tokens` go there."""
     return Usage(cache_read_input_tokens=read_tokens, cache_creation_input_tokens=written_tokens)
 
 
@@ -275,8 +274,7 @@ def switch_dollars(
 
 
 def money(amount: float | None, text: str = "") -> str:
-    """Return `text` with `amount` in dollars after it: ``1,200 tokens ≈ $0.012``. Without an amount, return `text`
-    alone."""
+    """Return `text` with `amount` in dollars after it: ``1,200 tokens ≈ $0.012``; `text` alone if that is 0 or None."""
     if not amount:
         return text
     number = f"{amount:,.2f}" if amount >= 1 else f"{max(amount, LEAST_DOLLARS):.2g}"

@@ -123,7 +123,7 @@ def _shared_words(relevance: Relevance, text: str) -> dict[str, float]:
 
 
 def _turn_weights(evidence: Evidence) -> Iterator[tuple[str, float]]:
-    """Yield the ids of the turns whose relevance has another factor than 1, with the factor: turns that a later one
+    """Yield the id and the factor of each turn for which the factor of relevance is not 1: turns that a later one
     repeats, and the agent's answers."""
     turns = list(evidence.turns.values())
     for turn, following in zip_longest(turns, turns[1:]):
@@ -262,7 +262,7 @@ def rank_lines(
             heappush(heap, (-worth, turn_index, number))  # pushed back, as another line may be better now
             continue
         numbers = turn.news(around)
-        if number not in numbers:
+        if number not in numbers:  # the line only repeats kept ones
             continue
         spent += tokens
         priority = min(priority, worth)
@@ -295,8 +295,7 @@ class KeptTexts:
         To save memory, names that occur in one line alone share its list."""
 
     def add(self, names: Collection[Hashable], text: str, owner: str = "") -> None:
-        """Record a kept line with its distinct `names`. `owner`: id of the turn whose shown text has the line, if
-        any."""
+        """Record a kept line with its distinct `names`. `owner`: id of the turn that shows it, if any."""
         line = names, text, owner
         this_line_alone = [line]
         for name in names:
@@ -350,7 +349,7 @@ def _words(text: str, is_printed: bool) -> frozenset[str]:
 
 
 class _Turn:
-    """Turn whose lines are ranked: the value and the cost of each line, and the lines that are picked already."""
+    """Lines of a turn while they are ranked: the value and the cost of each, and which are picked already."""
 
     def __init__(
         self, evidence: TurnEvidence, relevance: Relevance, kept_texts: KeptTexts, weights: array[float]
@@ -408,8 +407,7 @@ class _Turn:
         return range(number + 1 - cache[before], number + cache[after])
 
     def news(self, numbers: range) -> tuple[int, ...]:
-        """Return those of the line `numbers` that are picked already or add something to the kept lines. All of them
-        are in one block."""
+        """Return those of the line `numbers`, all in one block, that are picked or add something to the kept lines."""
         new, part = list[int](), self.lines.text_at(numbers.start - 1).part
         for number in numbers:
             names = self.rows.between(number - 1, number)

@@ -243,6 +243,7 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _size(run: Sequence[Any]) -> int:
+    """Return the tokens of some turns in the history, by the decisions `run` on them."""
     return sum(decision.tokens_before for decision in run)
 
 
@@ -298,8 +299,7 @@ def _failure_line(failure: Mapping[str, str], *, whole: bool) -> str:
 
 
 def _other_facts(facts: Sequence[Any], *, whole: bool) -> Iterator[str]:
-    """Yield lines on the facts that are no demands of the user: all of them if `whole`, else only how many of each type
-    there are."""
+    """Yield lines on the facts that are no demands of the user; unless `whole`, only the number of each type."""
     others = [fact for fact in facts if fact.type != "constraint"]
     if whole:
         yield from map(_fact_line, others)

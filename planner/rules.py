@@ -49,9 +49,8 @@ class RulesPlanner:
     content low."""
 
     def propose(self, request: PlanRequest) -> Proposal:
-        """Score every turn of ``request.history``, without saying which turns to keep or to drop: the best lines of all
-        turns then fill the space. If a model has planned the session before, its page of memory and its choices
-        stay, and rules add the later turns."""
+        """Score every turn of ``request.history``, but choose no strategy: the best lines of all turns fill the space.
+        If a model has planned the session before, its page of memory and choices stay; rules add the later turns."""
         ranks = _ranks({turn_id: request.relevance.of_turn(turn_id) for turn_id in request.evidence.turns})
         turns = {turn_id: _judged(turn, ranks[turn_id], request) for turn_id, turn in request.evidence.turns.items()}
         proposal = Proposal(turns, Provenance(planner="rules"), _facts(request), rules_brief(request.evidence))
@@ -168,6 +167,7 @@ def effects_records(evidence: Evidence) -> list[list[PageStatement]]:
 
 
 def _is_live(evidence: Evidence, effect: Effect) -> bool:
+    """Return True if all turns of `effect` are unanswered, so that they stay whole."""
     return all(evidence.turns[turn_id].turn.live for turn_id in effect.turn_ids)
 
 
@@ -206,7 +206,7 @@ def _chosen(turn: TurnEvidence, choice: Choice) -> RecordLine:
 
 
 def _last_typed(turn: TurnEvidence) -> str:
-    """Return the last text block of the user's message in `turn`; one that they mostly pasted only if all are."""
+    """Return the last text block that the user mostly typed in `turn`; if they pasted all, the last block."""
     sent = [line for line in turn.user_lines if line.part == "user"]
     blocks = [[*lines] for _, lines in groupby(sent, key=attrgetter("block"))]
     pasted = {line.number for line in sent} - {line.number for line in turn.typed_lines}
@@ -221,6 +221,7 @@ def _last_typed(turn: TurnEvidence) -> str:
 
 
 def _plain_lines(texts: Iterable[str]) -> str:
+    """Return `texts` as lines, without the fixed sentences of host programs."""
     return "\n".join(filter(None, map(without_boilerplate, texts))).strip()
 
 
@@ -266,8 +267,8 @@ def open_tasks(evidence: Evidence) -> list[RecordLine]:
 
 
 def _is_abandoned(turns: Sequence[TurnEvidence], index: int) -> bool:
-    """Return True if the tasks that the turn at `index` lists are abandoned: the user's last request before it was
-    answered, at this turn or later, and at least `LEFT_TURNS` turns have passed since the answer."""
+    """Return True if the tasks that the turn at `index` lists are abandoned: the agent has answered the request before
+    them, at this turn or later, and at least `LEFT_TURNS` turns have passed since the answer."""
     request = next((turn for turn in reversed(turns[:index]) if turn.user_lines), None)
     if request is None or not request.answered_at:
         return False

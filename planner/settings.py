@@ -70,8 +70,8 @@ def _cure(error: Mapping[str, Any], settings: type[BaseModel]) -> str:
 
 
 def _table_at(settings: type[BaseModel], part: object) -> type[BaseModel]:
-    """Return the class of the settings inside the field `part` of `settings`; if the field is a mapping, that of its
-    values; `settings` itself if there is none."""
+    """Return the class of the nested settings in the field `part` of the class `settings`; of a field with a mapping,
+    the class of its values; `settings` itself if `part` has no nested settings (then it may be a key of a mapping)."""
     field = settings.model_fields.get(str(part))
     kinds = (field.annotation, *get_args(field.annotation)) if field else ()
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), settings)
@@ -148,6 +148,8 @@ class ToolUse(CheckedSettings):
 
 
 class _Declared(BaseModel):
+    """Wrapper by which errors about a declaration have the name ``tool_uses``."""
+
     tool_uses: dict[str, ToolUse]
 
 
