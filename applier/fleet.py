@@ -45,12 +45,12 @@ bytes, and ``options`` that of its `PlanOptions`. ``findings`` lists the codes o
 those of the reader. ``plan`` is the plan as JSON, if the options ask for it. ``cause`` is the name of the error's
 class."""
 DIED: Row = {"cause": "died", "error": "the process that planned it died: out of memory?"}
-"""Fields of the row for a file whose process died while planning it."""
+"""Fields of the row for a file if the process that planned it died."""
 
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """Options of planning a transcript. A file's row of results depends on nothing but these and the file."""
+    """Options of planning a transcript. A file's row of results depends only on these and the file."""
 
     planner: PlannerName = "rules"
     model: str | None = None
@@ -82,7 +82,7 @@ class PlanOptions:
         return (self.task or "").strip() or read.task
 
     def plan(self, read: Transcript) -> CompactionPlan:
-        """Return a plan for compacting one transcript."""
+        """Return a plan for compacting one transcript. Raise TranscriptError if it has messages but no task."""
         task = self.task_of(read)
         if read.messages and not task:
             raise TranscriptError("names no task: set by --task what the agent is to do now")

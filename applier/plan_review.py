@@ -46,7 +46,8 @@ class PlanReview:
 
     @property
     def cost(self) -> dict[str, Any]:
-        """Costs and savings of the compaction as JSON data; ``payback_calls`` is None if it never pays back."""
+        """Costs and savings of the compaction as JSON data. ``payback_calls`` is None if it never pays back, because
+        JSON has no infinity. Needs a `preview`."""
         names = ("tokens_before", "tokens_after", "first_changed_message", "invalidated_tokens", "payback_calls")
         cost = {name: getattr(self.preview, name) for name in (*names, "thinking", "dollars")}
         return cost | ({"payback_calls": None} if cost["payback_calls"] == math.inf else {})
@@ -59,15 +60,15 @@ class PlanReview:
             return ""
         if preview.first_changed_message is None:
             return "Nothing changes; the prompt cache stays as it is."
-        calls, switch = preview.payback_calls or 0.0, preview.dollars
+        calls, dollars = preview.payback_calls or 0.0, preview.dollars
         freed_tokens = preview.tokens_before - preview.tokens_after
         payback = "never pays back in cache terms" if math.isinf(calls) else f"pays back after {calls:.1f} calls"
         written = f"{max(0, preview.invalidated_tokens - freed_tokens):,} tokens are written to the cache once"
         saved = f"each later call reads {freed_tokens:,} fewer"
-        planning = f" Planning: {money(switch['planning'])}." if switch.get("planning") else ""
+        planning = f" Planning: {money(dollars['planning'])}." if dollars.get("planning") else ""
         return (
-            f"Changes from message {preview.first_changed_message} on: {money(switch.get('rebilled'), written)}; "
-            f"{money(switch.get('saved'), saved)}; {payback}. Thinking: {preview.thinking}.{planning}"
+            f"Changes from message {preview.first_changed_message} on: {money(dollars.get('rebilled'), written)}; "
+            f"{money(dollars.get('saved'), saved)}; {payback}. Thinking: {preview.thinking}.{planning}"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def reviewed(
     """Return the review of `plan` for `messages` after a person's `edits`, as the guards allow them. `brief`: text that
     replaces the plan's brief (the page of memory at the top of the list); None keeps it."""
     decisions = plan.decisions
-    for edit in edits:  # of two for one turn, the later one counts
+    for edit in edits:  # if two edits change one turn, the later one counts
         if f"t{edit.last}" not in decisions:
             raise SettingsError(f"--set t{edit.last}={edit.strategy}: the plan has turns t1 to t{len(plan.turns)}")
         change: dict[str, Any] = {"strategy": edit.strategy, "reason": SET_BY_HAND}
@@ -92,7 +93,7 @@ def reviewed(
         for turn_id in (f"t{number}" for number in range(edit.first, edit.last + 1)):
             decisions[turn_id] = decisions[turn_id].model_copy(update=change)
     changed = plan.model_copy(update={"turns": tuple(decisions.values())}) if edits else plan
-    if brief is not None:
+    if brief is not None:  # the guards' remarks on the old brief do not apply to the new one
         findings = tuple(finding for finding in changed.findings if finding.code not in BRIEF_FINDINGS)
         changed = changed.model_copy(update={"brief": brief, "findings": findings})
     shown = preview(changed, messages)

@@ -25,12 +25,12 @@ from typing import TypeVar
 
 
 def program(*arguments: str) -> list[str]:
-    """Return a command line that runs `compactor` with these `arguments` from any folder, safe from files in that
-    folder. It uses an absolute path and the interpreter's isolated mode (``-I``). That mode ignores an installation
-    elsewhere (``pip install --user``, ``--target``), so the command then names its folder."""
+    """Return a command line that runs `compactor` with these `arguments` from any folder, and imports nothing from that
+    folder. It uses Python's isolated mode (``-I``). That mode does not find a package installed by ``pip install
+    --user`` or ``--target``, so the command then names the package's folder."""
     try:
         place = Path(str(metadata.distribution("relevance-compactor").locate_file(""))).resolve()
-    except metadata.PackageNotFoundError:  # the folder of our packages
+    except metadata.PackageNotFoundError:  # not installed: the folder with the sources
         place = Path(__file__).resolve().parents[1]
     if any(place == Path(site_folder).resolve() for site_folder in site.getsitepackages()):
         return [sys.executable, "-I", "-m", "applier.cli", *arguments]
@@ -62,7 +62,7 @@ def in_processes(
 ) -> Generator[tuple[Item, Result | None], None, None]:
     """Yield each of `items` with its result, as soon as it is done; `workers` processes call the function `work`. If
     one dies, its items are repeated one by one. The item with which a process dies again has the result None."""
-    waiting, suspects = deque(items), deque[Item]()
+    waiting, suspects = deque(items), deque[Item]()  # suspects: items that may have ended a process
     module = (work.func if isinstance(work, partial) else work).__module__
     while waiting or suspects:
         alone = bool(suspects)
@@ -78,7 +78,7 @@ def in_processes(
                         result = future.result()
                         yield running.pop(future), result
         except futures.BrokenExecutor:
-            if alone:
+            if alone:  # it was this item
                 yield from ((item, None) for item in running.values())
             else:
                 suspects.extend(running.values())

@@ -38,7 +38,7 @@ MOST_LINES: Mapping[Kind, int] = {"demand": 3, "failure": 2, "decision": 2, "nam
 LINE_CHARACTERS, TRIED_CHARACTERS = 116, 44
 """Largest length of a line in a receipt, and of the failed attempt named in such a line, in characters."""
 PARAPHRASE_SHARE = 0.6
-"""Share of a sentence's words that a sentence of the compacted list must contain to count as a paraphrase."""
+"""Share of a sentence's words that a sentence of the compacted list must contain to count as its paraphrase."""
 LEAST_WORDS = 3
 """Fewest words of a sentence that can be recognized in a paraphrase."""
 
@@ -58,7 +58,7 @@ class _Item:
     text: str
     """Text that a receipt shows for this item."""
     forms: tuple[str, ...]
-    """Texts of it; if the compacted list contains one of them, the agent still sees it."""
+    """Texts that show the item: the agent still sees it if the compacted list contains one of them."""
 
 
 class _VisibleText:
@@ -110,7 +110,7 @@ def receipt(
 
 
 def in_sight(plan: CompactionPlan) -> str:
-    """Return what the agent still sees and no longer sees after a compaction by `plan`; empty if not worth listing."""
+    """Return the lines of a receipt on what the agent still sees, and what not, after a compaction by `plan`."""
     return _printable(_item_lines(_report_of(preview(plan)), "Out of"))
 
 
@@ -122,7 +122,7 @@ def forecast(
     dollars: Mapping[str, float] | None = None,
 ) -> str:
     """Return the receipt of a compaction by `plan` before it is made: what the agent would no longer see, and what that
-    saves. `tokens` and `dollars`: as for `receipt`. `review`: command that shows the whole plan, if any."""
+    saves. `tokens` and `dollars`: as for `receipt`. `review`: shell command that shows the whole plan; may be empty."""
     shown = preview(plan)
     (before, after), report = tokens or (shown.tokens_before, shown.tokens_after), _report_of(shown)
     if shown.first_changed_message is None:
@@ -165,7 +165,7 @@ class _ItemReport:
     history: History
     items: Sequence[_Item]
     lost: Sequence[_Item]
-    secrets: Secrets
+    secrets: Secrets  # to be hidden in a receipt
 
     @classmethod
     def of(
@@ -181,7 +181,7 @@ class _ItemReport:
         sight, items = _VisibleText(sent, before.evidence), [*_important_items(before, facts)]
 
         def is_visible(item: _Item) -> bool:
-            if item.kind == "name":
+            if item.kind == "name":  # a single word has no paraphrase
                 return any(map(sight.names.holds, item.forms))
             is_stated = item.kind == "failure" and item.turn_id in stated_failures
             return is_stated or any(map(sight.covers, item.forms))
@@ -190,6 +190,7 @@ class _ItemReport:
 
 
 def _report_of(shown: Preview) -> _ItemReport:
+    """Return what the agent may need of the conversation that `shown` compacts, and what of it the new list lacks."""
     plan, analysis = shown.plan, shown.plan.bound_analysis
     assert analysis is not None
     stated = covered_failures(plan.brief, analysis.evidence)
@@ -216,8 +217,8 @@ def _printable(lines: Iterable[str]) -> str:
 
 
 def _item_lines(report: _ItemReport, start: str) -> Iterator[str]:
-    """Yield a line with the number of visible items of each kind, and lines on the lost items. `start`: beginning of
-    the heading above the latter: ``Out of`` (the agent's sight)."""
+    """Yield a line with the number of visible items of each kind (``Still in sight: 3 of 4 demands``), and a heading
+    and lines on the lost items. `start`: beginning of that heading: ``Out of`` (the agent's sight)."""
     totals, lost = (Counter(item.kind for item in items) for items in (report.items, report.lost))
     parts = [f"{totals[kind] - lost[kind]} of {totals[kind]} {kind}s" for kind in KINDS if totals[kind]]
     if parts:
@@ -248,7 +249,7 @@ def _joined(names: Sequence[str]) -> str:
 def _important_items(analysis: Analysis, facts: Sequence[ExtractedFact]) -> Iterator[_Item]:
     """Yield all that a conversation's agent may need: the most important kind first, in a kind the newest first."""
     evidence = analysis.evidence
-    demands = {text: turn_id for turn_id, turn in evidence.turns.items() for text in demands_in(turn)}
+    demands = {text: turn_id for turn_id, turn in evidence.turns.items() for text in demands_in(turn)}  # oldest first
     yield from reversed([_item(evidence, "demand", turn_id, text) for text, turn_id in demands.items()])
     yield from reversed([*_failures(evidence)])
     yield from reversed({item.text: item for item in _decisions(evidence, facts)}.values())
@@ -269,6 +270,7 @@ def _failures(evidence: Evidence) -> Iterator[_Item]:
 
 
 def _decisions(evidence: Evidence, facts: Sequence[ExtractedFact]) -> Iterator[_Item]:
+    """Yield each decision as an item: the user's choices, other decisions in the turns, and those among `facts`."""
     for turn_id, turn in evidence.turns.items():
         if turn.choice is not None:
             yield _item(evidence, "decision", turn_id, turn.choice.text, *turn.choice.text.splitlines())
@@ -285,7 +287,8 @@ def _item(evidence: Evidence, kind: Kind, turn_id: str, text: str, *forms: str) 
 
 
 def _names(analysis: Analysis) -> Iterator[_Item]:
-    """Yield as items the names that the agent used again, the likeliest needed first, without keys of its calls."""
+    """Yield as items the names (files, functions, ids) that the agent used in a later turn than the one where they
+    first occur, the likeliest needed first. Names of its calls' arguments are left out."""
     evidence, relevance = analysis.evidence, analysis.once(line_relevance)
     first, again = dict[str, str](), dict[str, str]()  # turn of each name's first occurrence, and of its newest use
     for turn_id, turn in evidence.turns.items():

@@ -28,7 +28,7 @@ class AppServer:
             ws="none",  # the application answers an upgrade like any other request
             timeout_graceful_shutdown=stop_seconds,
         )
-        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # it reports each answer that a client broke off
+        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # it logs an error when a client hangs up
         self._socket = listening
         self._server = uvicorn.Server(config)
         # a daemon, as are the threads that it starts: one that waits for a planner must not keep the process alive

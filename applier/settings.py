@@ -49,7 +49,7 @@ _BACKGROUND = ("background", "background_debounce_seconds", "background_new_turn
 _HOW_DEEPLY = ("plan.target_ratio", "plan.window_tokens", "plan.min_savings_tokens")
 PROJECT_NAMES = frozenset((*_WHEN, *_BACKGROUND, "prices", *_HOW_DEEPLY))
 """Settings that a project's file may have: when and how deeply to compact. The file may be a stranger's, so it never
-decides who reads the conversation, what planning costs, or any text that the agent or its user reads."""
+decides which provider gets the conversation, what planning costs, or any text that the agent or its user reads."""
 _OFF = frozenset(("0", "false", "no", "off"))
 """Values of ``CLAUDE_AUTO_COMPACT`` that switch automatic compaction off."""
 
@@ -143,6 +143,7 @@ _JSON_FORMS = {
 
 
 def _known_variables() -> frozenset[str]:
+    """Return the names of all ``COMPACTOR_…`` variables that this program reads, in capital letters."""
     names = [*SessionSettings.model_fields, *(f"PLAN__{name}" for name in PlanSettings.model_fields)]
     return OTHER_VARIABLES | {f"{PREFIX}{name}".upper() for name in names}
 
@@ -165,7 +166,7 @@ def _check_variables(source: EnvSettingsSource) -> None:
                 raise SettingsError(f"environment variable {variable}: {wanted}") from None
     try:
         SessionSettings.model_validate(source())
-    except ValidationError as error:
+    except ValidationError as error:  # its place is ``("plan", "target_ratio")``: name the variable that was set
         outer, *inner = map(str, error.errors(include_url=False)[0]["loc"])
         names = ["__".join((outer, *inner)), outer]
         name = next(name for name in names if f"{PREFIX}{name}".lower() in source.env_vars)
@@ -179,7 +180,7 @@ def _project_table(folder: Path) -> dict[str, Any]:
         own_file, pyproject = place / PROJECT_FILE, place / "pyproject.toml"
         path = own_file if own_file.is_file() else pyproject
         table = _settings_table(path) if path.is_file() else {}
-        if table or path is own_file:
+        if table or path is own_file:  # even an empty file of our own ends the search
             _check_project_names(table, path)
             with explained(SessionSettings, f"{path}: "):
                 SessionSettings.model_validate(table)

@@ -1,7 +1,7 @@
 """Applies a plan: makes the shorter list of messages (the view), counts what it costs, and finds a view's originals.
 
 Only `apply` and `remember_view` write: `apply` stores the originals before it returns a list without them. A view that
-comes back is recognized by the digest of its messages, in the same store and for the same owner; a pasted or forged one
+comes back is recognized by the digest of its messages, in the same store and for the same owner (session); a forged one
 has another digest and restores nothing. For the digest, neighbours of one role count as one message.
 """
 
@@ -90,11 +90,12 @@ def apply(plan: CompactionPlan, messages: Sequence[object] | None = None, *, sto
 def _store_originals(
     store: Store, plan: CompactionPlan, history: History, view: list[Any], later: Sequence[object]
 ) -> None:
-    """Store the originals and the plan, and record from which originals `view` was made."""
+    """Store the originals and the plan, and record from which originals `view` was made. `later`: messages after the
+    plan's history."""
     key, plan_id = store.save_history(history), store.save_plan(plan)
     whole = read_history([*history.originals, *later]) if later else history
-    pairs = zip(reversed(view), reversed(whole.originals), strict=False)
-    unchanged = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
+    pairs_from_end = zip(reversed(view), reversed(whole.originals), strict=False)
+    unchanged = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs_from_end))
     start = len(whole.messages) - unchanged
     if start > len(history.messages):  # a later message was joined to the end of the planned part
         key = store.save_history(whole)
@@ -102,7 +103,7 @@ def _store_originals(
 
 
 def _opened(store: StorePlace) -> AbstractContextManager[Store]:
-    """Return a context manager with the open store; a store that is a path or None is closed afterwards."""
+    """Return a context manager that yields the store. A store named by a path or None is opened, and closed after."""
     if store is None or isinstance(store, str | os.PathLike):
         return open_store(store)
     if not hasattr(store, "save_history"):
@@ -139,7 +140,7 @@ def _find_originals(messages: Sequence[object], store: StorePlace = None) -> Ori
     return None
 
 
-FIND_ORIGINALS.append(_find_originals)
+FIND_ORIGINALS.append(_find_originals)  # so `plan_compaction` plans from originals
 
 
 def preview(plan: CompactionPlan, messages: Sequence[object] | None = None, *, store: Any = None) -> Preview:
@@ -152,7 +153,7 @@ def preview(plan: CompactionPlan, messages: Sequence[object] | None = None, *, s
     """
     guarded, analysis, layout, later = _checked_plan(plan, messages, store)
     first_changed, before, after = layout.first_changed, analysis.tokens, guarded.estimated_tokens
-    changed_messages = () if first_changed is None else analysis.history.messages[first_changed:]
+    changed_messages = () if first_changed is None else analysis.history.messages[first_changed:]  # billed once more
     invalidated, model = analysis.counter.messages(changed_messages), guarded.target_model
     calls = payback_calls(before, before - after, before - invalidated, cache_prices(model))
     return Preview(
@@ -169,7 +170,7 @@ def preview(plan: CompactionPlan, messages: Sequence[object] | None = None, *, s
 
 
 def laid_out(plan: CompactionPlan, messages: Sequence[object]) -> Layout:
-    """Return the list that `plan` makes of `messages`, with its parts: kept messages, and texts in place of others."""
+    """Return the list that `plan` makes of `messages`, and which parts of it are kept messages or texts for others."""
     _, _, layout, _ = _checked_plan(plan, messages)
     return layout
 
@@ -184,10 +185,10 @@ def _view(layout: Layout, history: History, later: Sequence[object]) -> list[Any
 def _checked_plan(
     plan: CompactionPlan, messages: Sequence[object] | None, store: Any = None
 ) -> tuple[CompactionPlan, Analysis, Layout, Sequence[object]]:
-    """Check `plan` by the guards. Return it, the facts read from its messages, its layout, and the later messages.
+    """Check `plan` by the guards. Return it, the analysis of its messages, the list it makes, and the later messages.
 
     The guards are skipped if they have checked this plan for the same history. If `messages` begin with a compacted
-    part, their originals in `store` replace them.
+    part, their originals in `store` replace them. `messages` may be None while the plan holds its history.
     """
     if not isinstance(plan, CompactionPlan):
         cure = "pass the plan first: apply(plan, messages); a saved one is read by CompactionPlan.from_json"
@@ -195,7 +196,7 @@ def _checked_plan(
     plan.check_fields()
     try:
         analysis, later = _split_planned(plan, messages)
-    except StalePlan:
+    except StalePlan:  # perhaps the list was compacted since
         earlier = _find_originals(messages, store) if messages is not None else None
         if earlier is None:
             raise
@@ -207,7 +208,8 @@ def _checked_plan(
 
 
 def _split_planned(plan: CompactionPlan, messages: Sequence[object] | None) -> tuple[Analysis, Sequence[object]]:
-    """Split `messages` into those of the plan, analysed, and later ones; raise StalePlan if it is for others."""
+    """Split `messages` into those that `plan` was made for, analysed, and later ones. None: the history that the plan
+    holds. Raise StalePlan if it was made for other messages."""
     bound, count = plan.bound_analysis, plan.history.messages
     if messages is None:
         if bound is None:
@@ -227,7 +229,7 @@ def _split_planned(plan: CompactionPlan, messages: Sequence[object] | None) -> t
 
 
 def view_text(view: Sequence[Message]) -> str:
-    """Return a list of messages as plain text below their roles, for a program that accepts nothing else."""
+    """Return a list of messages as plain text: each below its role (``[user]``), a call as ``[Bash {"cmd": "ls"}]``."""
     parts = []
     for message in view:
         texts = []
@@ -242,20 +244,20 @@ def view_text(view: Sequence[Message]) -> str:
 
 
 MOST_ALIKE = 8
-"""Largest number of compacted lists with the same beginning that a store remembers."""
+"""Largest number of compacted lists with the same first messages that a store remembers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """Original messages of a list that begins with a compacted part, as read from the store."""
+    """Caller's list that begins with a compacted part, with the original messages from the store in place of it."""
 
     messages: list[Any]
-    """Whole list with originals: the first `start` are from the store, the others the caller's own objects. A later
-    message that was sent shortened is its original again."""
+    """Whole list: the first `start` messages are from the store, the later ones the caller's own objects, or originals
+    if they were sent shortened."""
     head: int
     """Number of messages at the beginning of the caller's list that were compacted from the first `start` originals."""
     start: int
-    """Number of originals that were compacted into the beginning of the list."""
+    """Number of original messages that these were made of."""
     key: str
     """Key of the originals' history in the store."""
     plan_id: str
@@ -272,12 +274,11 @@ def holds_view(messages: Sequence[object]) -> bool:
 def remember_view(
     store: Store, view: Sequence[object], history: History, start: int, *, owner: str = "", key: str, plan_id: str
 ) -> None:
-    """Record in `store` that the compacted list `view` was made of `history`, so that it is recognized when it comes
-    back.
+    """Record in `store` that the compacted list `view` was made of `history`, to recognize it when it comes back.
 
-    Then it is planned from its originals. `key`: the history's key in the store. `plan_id`: the plan. The last messages
-    of the view are those of the history from index `start` on, one for one; the messages before them replace the
-    others. Only the same `owner` can look it up.
+    Then it is planned from its originals. The last messages of the view are those of the history from index `start` on,
+    one for one; the messages before them replace the first `start`. `key`, `plan_id`: the store's keys for history and
+    plan. `owner`: id of the session that can look it up; empty for no session.
     """
     plain = [plain_message(message) for message in view]
     head = len(plain) - (len(history.messages) - start)
@@ -290,11 +291,12 @@ def remember_view(
         for at in range(start, len(history.messages))
         if view[at - start + head] is not history.originals[at]
     }
+    # all lists with the same messages up to the first compacted one share an entry in the store
     name, digest = _views_name(owner, joined[: note + 1]), _digest(joined)
     place = {"head": len(joined), "digest": digest, "start": start, "edited": edited}
     new_record = {"history": key, "plan": plan_id, **place}
 
-    def with_new(records: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    def with_new(records: list[dict[str, Any]] | None) -> list[dict[str, Any]]:  # None: no entry yet
         others = [record for record in records or [] if record["digest"] != digest]
         return [*others, new_record][-MOST_ALIKE:]
 
@@ -302,7 +304,8 @@ def remember_view(
 
 
 def originals_behind(store: Store, messages: Sequence[object], owner: str = "") -> Earlier | None:
-    """Return the originals of a list that begins with a part that `owner` compacted; None if `store` knows none."""
+    """Return the list `messages`, which begins with a part that `owner` compacted, with its originals; None if `store`
+    has none."""
     plain = [plain_message(message) for message in messages]
     joined = joined_messages((), plain)
     note = first_note(joined)
@@ -312,7 +315,7 @@ def originals_behind(store: Store, messages: Sequence[object], owner: str = "") 
     row = next((record for record in records if _digest(joined[: record["head"]]) == record["digest"]), None)
     if row is None:
         return None
-    # the recorded head counts neighbours of one role as one message
+    # the recorded number of compacted messages counts neighbours of one role as one message
     role_changes = [at for at in range(1, len(plain)) if plain[at]["role"] != plain[at - 1]["role"]]
     head = [*role_changes, len(plain)][row["head"] - 1]
     stored, start, edited = store.load_history(row["history"]), row["start"], row["edited"]
@@ -329,8 +332,8 @@ def originals_behind(store: Store, messages: Sequence[object], owner: str = "") 
 
 
 def _with_other_ids(message: Message, later_ids: set[str], key: str) -> Message:
-    """Return `message` with `key` appended to those ids of its calls that are also in `later_ids`. An agent's program
-    may use ids again, but in one list they must be unique."""
+    """Return `message` with ``-KEY`` appended to the ids of its calls and results that are also in `later_ids`, as an
+    agent's program may use ids again, but in one list they must be unique."""
     if later_ids.isdisjoint((*call_ids(message), *result_ids(message))):
         return message
     content = []

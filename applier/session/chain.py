@@ -139,7 +139,7 @@ def plan_ahead(state: State, *, is_turn_over: bool = False) -> None:
     planned_turns = planning.ready.history.turns if planning.ready is not None else 0  # by the last plan in advance
     if len(history.turns) - planned_turns >= settings.background_new_turns:
         target = (state.plan_goal or PlanTurns()).target_tokens_for(situation_of(state))
-        planning_copy = copy.copy(planning)
+        planning_copy = copy.copy(planning)  # the thread must not change the state of the session
         analyze = partial(analyze_history, history, counter, known, uses)
         planning.worker.start(lambda: planning_copy.ask(analyze(), target), state.setup.clock())
 
@@ -179,6 +179,7 @@ def prepare(state: State, messages: Sequence[object]) -> list[Any]:
     except Exception as error:  # noqa: BLE001 - DESIGN rule 8: the host's agent never breaks
         log.trouble("prepare_failed", f"{type(error).__name__}: {error}")
         return list(messages) if is_list(messages) else passed
+    # if system prompt and tools fill the window (`is_full`), no step could help
     for step in () if current.pressure.is_full else steps_of(state.setup.preset):
         draft = current.copy()
         try:
@@ -230,7 +231,7 @@ def compact(
     if is_list(messages) and not messages:
         return replace(Compaction.nothing(state, "", "no messages"), messages=[])
     state.receive(messages)
-    maximum_tokens = state.pressure.maximum_tokens
+    maximum_tokens = state.pressure.maximum_tokens  # `at_limit` lowers it, for this compaction only
     if at_limit:
         state.pressure.maximum_tokens = min(maximum_tokens, state.tokens)
     if not dry_run:
@@ -282,10 +283,8 @@ def _just_compacted(state: State) -> bool:
     last = next((event.trigger for event in changes if event.trigger != "arrival"), "")
     if plan_in_force is None or last != "manual" or state.is_too_long:
         return False
-    messages_since = tracker.plain[plan_in_force.history.messages :]
-    return plan_in_force.history.begins(tracker.history) and all(
-        message["role"] != "assistant" for message in messages_since
-    )
+    is_answered = any(message["role"] == "assistant" for message in tracker.plain[plan_in_force.history.messages :])
+    return not is_answered and plan_in_force.history.begins(tracker.history)  # else the caller has changed messages
 
 
 def recover(state: State, messages: Sequence[object], refused: TooLong | TooHeavy | LostResults) -> list[Any] | None:
@@ -305,7 +304,7 @@ def recover(state: State, messages: Sequence[object], refused: TooLong | TooHeav
     replace_outdated(state)
     view, before = state.ledger.view, state.tokens
     if isinstance(refused, TooHeavy):
-        pressure.refuse_load(refused, view.load)
+        pressure.refuse_load(refused, view.load)  # learn the provider's limits
         if state.is_too_heavy:
             attempt(state, fit_pictures, "request_too_large", forced=True)
     else:
@@ -316,7 +315,7 @@ def recover(state: State, messages: Sequence[object], refused: TooLong | TooHeav
         for tier in state.setup.preset.recovery:  # until the list has changed and is much shorter
             if state.tokens > limit * CLEARLY_SHORTER or state.ledger.view is view_before:
                 attempt(state, tier, "prompt_too_long", forced=True)
-    if state.ledger.view is view:
+    if state.ledger.view is view:  # no attempt has changed the list
         return None
     pressure.requested = pressure.focus = ""
     state.setup.log("recovered", "a shorter list is sent", tokens_before=before, tokens_after=state.tokens)

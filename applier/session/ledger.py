@@ -336,13 +336,13 @@ class Ledger:
         tracker, before, view = self.tracker, self.committed, view or View.of(frame, self.tracker)
         plan = frame.plan if not frame.plan_id else None  # not stored yet; the facts of one refer to the whole history
         has_all = before.messages == len(tracker) or (plan is None and before.holds(frame, len(tracker)))
-        if not (before.key and has_all):
+        if not (before.key and has_all):  # something that the frame leaves out, or that a fact cites, is not stored
             before = replace(before, key=store.save(tracker.history), messages=len(tracker))
         if plan is not None:
             frame = replace(frame, plan_id=store.use(lambda opened: opened.save_plan(plan)))
             store.use(lambda opened: opened.save_facts(plan.extracted_facts, before.key, plan.secrets))
         committed = replace(before, frame=frame)
-        if frame.head:
+        if frame.head:  # so that the list is recognized if a caller without this session passes it
             known = {"owner": self.owner, "key": committed.key, "plan_id": committed.frame.plan_id}
             store.use(lambda opened: remember_view(opened, view.messages, tracker.history, frame.start, **known))
         self.unknown_answers = frozenset()
