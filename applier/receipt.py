@@ -42,7 +42,7 @@ PARAPHRASE_SHARE = 0.6
 LEAST_WORDS = 3
 """Fewest words of a sentence that can be recognized in a paraphrase."""
 
-_WORD = lazy_pattern(r"[^\W_]{3,}")
+_WORD = lazy_pattern(r"[^\W_]{3,}")  # three or more letters and digits
 _LETTERS = lazy_pattern(r"[^\W\d_]{3}")
 """Letters that a name must have to be listed: ``parse_all``; not ``200p`` or ``2026-03-01``."""
 _SENTENCE_END = lazy_pattern(r"\n|(?<=[.;!?])\s")
@@ -152,7 +152,7 @@ def receipt_of_foreign(
     sent = analyze(after, known=analysis)
     tokens = analysis.tokens if sent_before is None else analyze(sent_before, known=analysis).tokens
     provenance = Provenance(planner=by, model=model, usage=usage or Usage())
-    cost = switch_dollars(model, tokens, sent.tokens, 0, provenance)
+    cost = switch_dollars(model, tokens, sent.tokens, 0, provenance)  # 0 tokens stay cached
     return _receipt_text(
         _first_line(f"{by} compacted", tokens, sent.tokens, cost), _ItemReport.of(analysis, sent), command
     )

@@ -131,7 +131,7 @@ def _find_originals(messages: Sequence[object], store: StorePlace = None) -> Ori
     with suppress(TranscriptError):  # the caller reads the list, too, and then reports what is wrong in it
         if isinstance(messages, str | bytes) or not isinstance(messages, Sequence) or not holds_view(messages):
             return None
-        for place in (store,) if store is not None else (*_USED_STORES, *{*_USED_PATHS, None}):
+        for place in (store,) if store is not None else (*_USED_STORES, *{*_USED_PATHS, None}):  # None: default store
             with suppress(StoreError):
                 if hasattr(place, "save_history") or store_exists(place):
                     with _opened(place) as opened:
@@ -283,8 +283,8 @@ def remember_view(
     plain = [plain_message(message) for message in view]
     head = len(plain) - (len(history.messages) - start)
     joined = joined_messages((), plain[:head])
-    note = first_note(joined)
-    if note is None:
+    first_compacted = first_note(joined)
+    if first_compacted is None:
         return
     edited = {  # messages after the head that the view changed: their positions in the history, their digests
         str(at): message_digest(plain[at - start + head])
@@ -292,7 +292,7 @@ def remember_view(
         if view[at - start + head] is not history.originals[at]
     }
     # all lists with the same messages up to the first compacted one share an entry in the store
-    name, digest = _views_name(owner, joined[: note + 1]), _digest(joined)
+    name, digest = _views_name(owner, joined[: first_compacted + 1]), _digest(joined)
     place = {"head": len(joined), "digest": digest, "start": start, "edited": edited}
     new_record = {"history": key, "plan": plan_id, **place}
 
@@ -308,10 +308,10 @@ def originals_behind(store: Store, messages: Sequence[object], owner: str = "") 
     has none."""
     plain = [plain_message(message) for message in messages]
     joined = joined_messages((), plain)
-    note = first_note(joined)
-    if note is None:
+    first_compacted = first_note(joined)
+    if first_compacted is None:
         return None
-    records = reversed(store.get_state(_views_name(owner, joined[: note + 1])) or [])
+    records = reversed(store.get_state(_views_name(owner, joined[: first_compacted + 1])) or [])
     row = next((record for record in records if _digest(joined[: record["head"]]) == record["digest"]), None)
     if row is None:
         return None
@@ -319,6 +319,7 @@ def originals_behind(store: Store, messages: Sequence[object], owner: str = "") 
     role_changes = [at for at in range(1, len(plain)) if plain[at]["role"] != plain[at - 1]["role"]]
     head = [*role_changes, len(plain)][row["head"] - 1]
     stored, start, edited = store.load_history(row["history"]), row["start"], row["edited"]
+    # a message after the compacted part may have been sent changed: then its original takes its place
     later = [
         stored.messages[at] if edited and edited.get(str(at)) == message_digest(as_plain) else message
         for at, (as_plain, message) in enumerate(zip(plain[head:], messages[head:], strict=True), start)
@@ -344,6 +345,7 @@ def _with_other_ids(message: Message, later_ids: set[str], key: str) -> Message:
 
 
 def _views_name(owner: str, opening: Sequence[Message]) -> str:
+    """Return the name under which the store has the records of an owner's views that begin with `opening`."""
     return f"view:{owner}:{_digest(opening)}"
 
 

@@ -123,9 +123,8 @@ class Frame:
 def draft(frame: Frame, edits: Edits, tracker: HistoryTracker, key: str, restore_tool: str = "") -> Frame:
     """Return `frame` (the changes that make the sent list) with the `edits` that a tier wants added.
 
-    `without_refused_thinking` must check the result before it is sent. `key`: the key under which the originals will be
-    stored. `restore_tool`: name of the agent's tool that restores them, which the short texts mention; empty if it has
-    none.
+    `without_refused_thinking` must check the result before it is sent. `key`: key under which the originals will be
+    stored. `restore_tool`: name of the agent's tool that restores them, for the short texts; empty if it has none.
     """
     if edits.plan is not None:
         frame = _planned(frame, edits.plan, tracker, edits.undecided_from)
@@ -139,9 +138,10 @@ def draft(frame: Frame, edits: Edits, tracker: HistoryTracker, key: str, restore
         for at, text in edits.additions.items()
         if at >= frame.start
     }
+    to_head = [text for at, text in edits.additions.items() if at < frame.start]  # their messages are compacted
     return replace(
         frame,
-        head=edits.head or _head_with(frame, [text for at, text in edits.additions.items() if at < frame.start]),
+        head=edits.head or _head_with(frame, to_head),
         placeholders={**frame.placeholders, **placeholders},
         additions={**frame.additions, **additions},
     )

@@ -306,7 +306,7 @@ class Ledger:
         to the first answer."""
         plain, last = self.tracker.plain, self.last
         start = arrival.start
-        if last.at is None:
+        if last.at is None:  # nothing was sent yet
             start = 1 + next((at for at, message in enumerate(plain) if message["role"] == "assistant"), len(plain))
         elif 0 < last.messages <= len(plain) and self.tracker.digests[last.messages - 1] == last.newest:
             start = last.messages + int(last.is_answered)  # the answer to the last list is known, too

@@ -103,7 +103,7 @@ class Planning:
     asked_at: float = 0.0
     """Time at which `agent_request` was answered, in seconds since the epoch."""
     client_follows: bool = False
-    """True if the caller will pass the agent's client after the next answer; a planner that needs it waits."""
+    """True if the caller will pass the agent's client after the next answer; a planner without its own client waits."""
     previous: CompactionPlan | None = None
     """Plan that the next one reuses, so that a model reads no turn twice: the last one by a model, or else the last
     one by rules; whether it was applied or not."""
@@ -179,7 +179,7 @@ class Planning:
             return self._extend(ahead, analysis, target_tokens)
         plan, why_not = None, ""
         if rules_only or not self.asks_a_model:
-            pass
+            pass  # the rules plan, below
         elif self.is_under_way:
             why_not = "not asked: another plan is still being made"
         elif self.breaker == "open":

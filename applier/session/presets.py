@@ -68,7 +68,7 @@ class Preset:
         keep_in_recovery = None if keep_share is None else min(keep_share, RECOVERY_SHARE)
 
         def tuned_step(step: Step) -> Step:
-            if not isinstance(step.tier, PlanTurns) or step.tier.rules_only:
+            if not isinstance(step.tier, PlanTurns) or step.tier.rules_only:  # a cheap row, or a last resort
                 return step
             tier = _tuned_tier(step.tier, keep_share)
             if compact_at is None:

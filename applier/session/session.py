@@ -63,7 +63,7 @@ class CallGuard:
     def lock(self) -> threading.RLock:
         """Lock of the session's calls. In a forked process it is a new one if another thread of the parent held it, as
         that thread does not exist here, so that nobody would release the lock."""
-        if self._process != os.getpid():
+        if self._process != os.getpid():  # a forked process
             self._process = os.getpid()
             if self._lock.acquire(blocking=False):
                 self._lock.release()
@@ -202,10 +202,10 @@ class Session:
         same messages as the last one, so that the provider's prompt cache stays valid. Never raises: after any failure
         a valid list is returned, and the log reports the failure. A value that is no list is returned unchanged.
         """
-        closed, messages = self._split(messages)
+        unread, messages = self._split(messages)
         with self._guard.across_processes() as state:
             sent = chain.prepare(state, messages)
-            return [*closed, *sent] if closed else sent
+            return [*unread, *sent] if unread else sent
 
     async def prepare_async(self, messages: Sequence[object]) -> list[Any]:
         """Run `prepare` in another thread, so that the event loop is not blocked, and return its result."""
@@ -292,7 +292,7 @@ class Session:
         Raises:
             TranscriptError: `messages` is not a list of messages.
         """
-        closed, messages = self._split(messages)
+        unread, messages = self._split(messages)
         with self._guard.newest() if dry_run else self._guard.across_processes() as state:
             state.setup.log.records = not dry_run
             try:
@@ -301,11 +301,11 @@ class Session:
                 state.planning = trial.planning  # what a planner has read and cost counts, also for a dry run
             finally:
                 state.setup.log.records = True
-        if not closed:
+        if not unread:  # messages before the API's own compaction, if there was one
             return compaction
         first = compaction.first_changed_message
-        changed = None if first is None else first + len(closed)
-        return replace(compaction, messages=[*closed, *compaction.messages], first_changed_message=changed)
+        changed = None if first is None else first + len(unread)
+        return replace(compaction, messages=[*unread, *compaction.messages], first_changed_message=changed)
 
     def plan_ahead(self, messages: Sequence[object]) -> bool:
         """Ask the model now for the plan of the next `compact`, and store the plan, so that `compact` need not wait.
@@ -338,10 +338,10 @@ class Session:
         refused = read_refusal(error)
         if refused is None:
             return None
-        closed, messages = self._split(messages)
+        unread, messages = self._split(messages)
         with self._guard.across_processes() as state:
             accepted = chain.recover(state, messages, refused)
-        return None if accepted is None else [*closed, *accepted]
+        return None if accepted is None else [*unread, *accepted]
 
     def undo(self) -> bool:
         """Undo the last compaction; return False if there is none. The last ten can be undone, one by one; after a
@@ -474,8 +474,8 @@ class Session:
         self.close()
 
     def _split(self, messages: Sequence[object]) -> tuple[list[object], Sequence[object]]:
-        """Split `messages` at the newest compaction by the API itself: the model reads only the messages after it.
-        Return the messages before it, which stay as they are, and the others, which the session may compact."""
+        """Split `messages` at the newest compaction by the API itself, as the model reads only the messages from there
+        on. Return the unread messages before it, which stay as they are, and those that the session may compact."""
         if not isinstance(messages, list | tuple):
             return [], messages
         known = self._state.ledger.tracker.originals  # they have no such compaction: only newer messages are searched

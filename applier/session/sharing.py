@@ -224,8 +224,9 @@ def _continue_from(state: State, saved: SavedSharedSession) -> None:
     ledger.compactions, ledger.cached_messages = saved.compactions, saved.cached_messages
     state.take_pauses(saved)
     scales = [TokenCounter.for_model(model).scale for model in (saved.model, pressure.call.model)]
-    if scales[0] == scales[1]:
+    if scales[0] == scales[1]:  # else the stored formula belongs to another tokenizer
         pressure.gauge = saved.gauge.with_fixed(pressure.gauge.fixed_tokens)
+    # if the stored frame was not sent, the frame of the last list is unknown: none is assumed
     frame, last = ledger.frame if saved.is_sent else Frame(), {name: getattr(saved, name) for name in LAST_FIELDS}
     ledger.last = LastList(**last, frame=frame, undoable=ledger.undoable)
 

@@ -256,7 +256,7 @@ class RetreatHead:
 
 
 def _plan_that_keeps(plan: CompactionPlan, analysis: Analysis, kept: Collection[str]) -> CompactionPlan:
-    """Return `plan` changed to keep the turns with the ids `kept`, if it does not yet, and checked by the guards."""
+    """Return `plan`, changed to keep the turns with the ids `kept` and checked by the guards, if it does not yet."""
     if all(decision.strategy == "keep" for decision in plan.turns if decision.turn_id in kept):
         return plan
     turns = tuple(
@@ -482,11 +482,11 @@ class StubRereads:
         """Replace new results that repeat an earlier one by notes."""
         stubbed: dict[Place, str] = {}
         for result in situation.arrived():
-            if len(result.text) <= self.over_characters:
+            if len(result.text) <= self.over_characters:  # a note would save little
                 continue
             same = (r for r in situation.visible_results() if r.text == result.text and r.place not in stubbed)
             first = next((r for r in same if r.call.identity == result.call.identity), result)
-            if first.place < result.place:
+            if first.place < result.place:  # else `first` is the result itself
                 turn_id = situation.tracker.turn_id(first.message)
                 stubbed[result.place] = f"[Unchanged: the same result as in {turn_id}, above]"
         return _edits_of(stubbed, "unchanged re-reads")
