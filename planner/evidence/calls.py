@@ -344,8 +344,7 @@ _REJECTED = lazy_pattern(
     r"|\[Request interrupted by user|(?:The )?(?:tool use was|user(?: has)?) (?:rejected|denied|declined|aborted))",
     re.I,
 )
-"""Line by which a host program reports that the user refused a call: ``The tool use was rejected``; not ``when the user
-denied consent``."""
+"""Line of a host program on a call that the user refused: ``The tool use was rejected``; not ``the user denied it``."""
 _FAILURE_WORDS = lazy_pattern(
     r"error|fail|exception|not (?:found|defined|exist|enough|used|permitted|a)\b|no such|denied|refus|undefined|cannot"
     r"|can't|unable|could ?n[o'’]t|unknown(?<!-unknown)(?!-)|panic|invalid|expected|conflict|timed? ?out|want|mismatch"

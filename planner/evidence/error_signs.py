@@ -175,10 +175,11 @@ def error_field(result: Mapping[str, Any], asked: str, *, may_act: bool, depth: 
 def _is_failed_state(name: str, value: str, asked: str, *, may_act: bool) -> bool:
     """Return True if the field `name` reports by the word `value` that the call failed; parameters as `error_field`."""
     word = _plain(value)
-    is_asked = word.removesuffix("ed") in _plain(asked).replace("y", "i")  # ``deny``, ``denied``
-    is_error = word == "fail" or _names_error(value)  # no key, as a list under ``fail`` may be of tests
-    is_failed = may_act if word in _FAILED_STATES else is_error and (may_act or name == "status")
-    return is_failed and not is_asked
+    is_asked = word.removesuffix("ed") in _plain(asked).replace("y", "i")  # ``deny_offer`` asks for ``denied``
+    if word in _FAILED_STATES:
+        return may_act and not is_asked
+    is_error = word == "fail" or _names_error(value)  # as a value only: a list in a field ``fail`` may be of tests
+    return is_error and (may_act or name == "status") and not is_asked
 
 
 def _names_error(text: str) -> bool:
@@ -187,7 +188,7 @@ def _names_error(text: str) -> bool:
 
 
 def _is_error(value: object) -> bool:
-    """Return True if `value`, in a field for errors, reports one. A number may be a count."""
+    """Return True if `value`, in a field for errors, reports one. A number does not, as it may be a count."""
     if isinstance(value, str):
         return bool(value) and not _NOTHING.match(value)
     if isinstance(value, dict):

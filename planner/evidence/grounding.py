@@ -82,8 +82,7 @@ _DATE_IN_DIGITS = lazy_pattern(r"(\d{1,2})\.(\d{1,2})\.|(0\d)\.(\d\d)|(\d\d)[/-]
 _TIMESTAMP = lazy_pattern(r"([\d-]{8,10})T([\d:.]{4,16})(?:Z|[+-][\d:]{2,6})?")
 """Date and time in one word: ``2026-03-14T14:30:00Z``."""
 _TURN_ID = lazy_pattern(rf"(?<![{WORD}{_MARKS}])t\d+(?:\s{{0,4}}[-–]\s{{0,4}}t?\d+)?(?![{_MARKS}]{{0,8}}[{WORD}])")
-"""Id of a turn or a range of turns: ``t9``, ``t9-t14``; not ``t9.test.ts``. No source has these ids, as plans define
-them."""
+"""Id of a turn or a range of turns, which no source has, as plans define them: ``t9``, ``t9-t14``; not ``t9.ts``."""
 _TRAILING = ".,:;!?-*=&\\"
 """Marks at the end of a token that do not belong to its name."""
 _NO_PATH_BEFORE = lazy_pattern(r"(?:[^\s\"'`(\[{<>]|\w[\"'`])$")
@@ -119,8 +118,7 @@ _WORD_BEFORE = lazy_pattern(rf"([{LETTERS}][{WORD}]{{0,40}})[^{WORD}]{{1,4}}$")
 _GAP = lazy_pattern(rf"(?<![{WORD}])(?:ID|N|X|id|<\w+>|\{{\w+\}}|:\w+)(?![{WORD}])|\*+")
 """Placeholder in a name: the ``ID`` in ``comments/ID/replies``, the ``*`` in ``hooks_*.go``; not ``idle``."""
 _SPLIT = lazy_pattern(r"[:=,#&?+\s]+|@(?=v?\d)|(?<=\w)\.{2,3}(?=\w)|(?<=\w)\.(?=\d+$)(?<!\d\.)|(?<=\d)\*(?=[A-Z])")
-"""Marks that join several names into one token: ``KEY=value``, ``B8*C3``, ``a1b2c3d..d4e5f6a``, ``Nr.5``,
-``left-pad@1``."""
+"""Marks that join several names into one token: ``KEY=value``, ``B8*C3``, ``a1b2c3d..d4e5f6a``, ``left-pad@1``."""
 _FILE = lazy_pattern(r"\w[\w-]*(?:\.[\w-]+)*\.[A-Za-z]\w{0,5}")
 """File name without a folder: ``token_test.go``."""
 _FOREIGN_FILE = lazy_pattern(rf"[^\W\d{LETTERS}_]{{1,2}}\.[a-z][a-z0-9]{{1,4}}(?![{WORD}])")
@@ -178,7 +176,7 @@ class NameIndex:
 
     @cached_property
     def _hashes(self) -> frozenset[str]:
-        """Beginnings of all hashes in the source, in all lengths to which git may shorten them."""
+        """Beginnings of all commit hashes in the source texts, in all lengths to which git may shorten them."""
         hashes = (component for component in self._tokens if _HASH.fullmatch(component) and not component.isdigit())
         return frozenset(name[:length] for name in hashes for length in range(SHORTEST_HASH, len(name)))
 
@@ -306,8 +304,7 @@ class NameIndex:
         return missing
 
     def assigns(self, name: str, value: str) -> bool:
-        """Return True if the source assigns `value` to `name`, or a path that ends with it: ``=``, ``:`` or blanks are
-        between them."""
+        """Return True if the source assigns `value`, or a path that ends with it, to `name`: ``DEBUG=1``."""
         between = r"[\"'\\]{0,2}[\s:=]{1,3}[\"'\\]{0,2}(?:/[^\s\"'\\]{0,300}/)?"
         pair = re.compile(rf"(?<!\w){re.escape(name)}{between}{re.escape(value)}(?!\w)")
         return any(pair.search(text) for text in self._texts)
@@ -395,8 +392,7 @@ def _occurs(name: str, text: str, stop: int = maxsize) -> bool:
 
 @lru_cache(maxsize=4_096)
 def _boundaries(name: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return the patterns that must match where `name` begins and ends, so that it is no part of a longer name. They
-    are cached by the name."""
+    """Return the patterns that must match where `name` begins and ends, so that it is no part of a longer name."""
     before = after = ""
     if name[0] in _JOINING or _COMPONENT.match(name[0]):
         before = rf"(?<![{WORD}{_JOINING.get(name[0], '')}])"
@@ -433,9 +429,9 @@ _NOTHING = NameIndex(())
 
 
 def invented(text: str, source: NameIndex | None) -> list[str]:
-    r"""Return the names and figures that a model made up in `text`: those that `source` lacks, each once. All of them
-    are returned if `source` is None. Ids of turns are skipped. ``\\d`` in the text may be ``\d`` in the source, as JSON
-    doubles backslashes; and ``tests\nsrc`` may be the names ``tests`` and ``src`` if the source contains it, too."""
+    r"""Return the names and figures that a model made up in `text`: those that `source` lacks, each once; all if it is
+    None. Ids of turns are skipped. Escapes of JSON are read in the way that leaves the fewest: ``\\d`` may be ``\d`` in
+    the source, and ``tests\nsrc`` may be two names if the source contains it like that."""
     source = source or _NOTHING
     text = plain_text(_TURN_ID.sub(" ", text))
     missing = _missing_in(text, source)

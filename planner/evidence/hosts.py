@@ -82,8 +82,7 @@ class Host:
     wrapping: tuple[str, ...] = ()
     """Beginnings of lines that the host prints before or after the output of a command."""
     silent: tuple[str, ...] = ()
-    """Whole lines before or after a command's output without information: ``Wall time: 0.1 seconds``; not ``Output: 3
-    files``."""
+    """Whole lines before or after a command's output without information: ``Wall time: 0.1 seconds``."""
     running: tuple[str, ...] = ()
     """Reports that a command has not ended yet, up to the id of the command, which follows."""
 
@@ -248,8 +247,7 @@ _NAGGING = lazy_pattern(_any(host.nagging for host in HOSTS))
 _REFUSALS = {opening: marks for host in HOSTS for opening, marks in host.refusals.items()}
 _ANSWERS = {tool: openings for host in HOSTS for tool, openings in host.answers.items()}
 _STRANGERS = lazy_pattern(r"^mcp_|__|[.:/]")
-"""Names of tools of other people's servers, whose results could imitate a host's text: ``mcp__x__ask``; not
-``AskUserQuestion``."""
+"""Names of tools of other people's servers, which could imitate a host: ``mcp__x__ask``; not ``AskUserQuestion``."""
 _AFTER_ANSWER = (
     "\n\nNote: The user's next message may contain",
     "You can now continue with the user's answers in mind",
