@@ -330,7 +330,7 @@ def _kind(name: str, command: str, commands: Sequence[Command], kind: CallKind) 
         return "read" if is_looking(main) and not shell_changes(commands) else "run"
     if kind == "other" and _SHELL.search(name):
         return "run"
-    return "read" if kind == "write" and command in _LOOKS else kind
+    return "read" if kind == "write" and command in _LOOKS else kind  # an editor tool with the command ``view``
 
 
 def commands_in(call: Call) -> tuple[Command, ...]:
@@ -357,7 +357,8 @@ def writes_of(call: Call) -> Mapping[str, str]:
     if call.kind != "write":
         return {}
     if call.path and "\n" not in call.path:
-        return {} if "://" in call.path else {call.path: "written" if call.reading.is_whole else "edited"}
+        how = "written" if call.reading.is_whole else "edited"
+        return {} if "://" in call.path else {call.path: how}
     patched = [match for text in call.input.values() if isinstance(text, str) for match in PATCHED.findall(text)]
     return {path: f"moved to {new_path}" if new_path else _PATCHING[act] for act, path, new_path in patched}
 

@@ -324,7 +324,7 @@ def _changes_by_commands(call: Call, outcome: Outcome, commands: Sequence[Comman
 def _affected(changes: _Changes, path: str, root: str) -> list[FileChange]:
     """Return the changes of the file `path`, or if it ends in a slash of all known files in that folder, also below
     `root`. Temporary files count only if they are known."""
-    path_end = _UPWARD.sub("", path)
+    path_end = _UPWARD.sub("", path)  # it is not known to which folder ``../`` leads
     if path[-1] != "/":
         files = [changes.known_path(path_end)]
     else:

@@ -39,8 +39,7 @@ STATEMENT_CHARACTERS = 160
 _ESCAPE = lazy_pattern(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
 """Control codes for a terminal, such as colours, which it does not print (ECMA-48, 5.4): ``\\x1b[31m``."""
 _GUTTER = lazy_pattern(r"^\s*(\d+)→")
-"""Line number that a tool prints before a line of a file: `` 12→def f():``; not ``4711 | alice`` or ``12<tab>3``, which
-are data."""
+"""Line number that a tool prints before a line of a file: `` 12→def f():``; not data such as ``4711 | alice``."""
 ENCODED_CHARACTERS = 200
 """Smallest length of a line that may be encoded data."""
 _ENCODED = lazy_pattern(rf"[A-Za-z0-9+/=_-]{{{ENCODED_CHARACTERS},}}")
@@ -134,7 +133,7 @@ class BlockText(NamedTuple):
         return every if len(every) <= READ_LINES else [*every[:half], *every[-half:]]
 
     def read_lines(self) -> Iterator[tuple[int, str]]:
-        """Yield index and text of each line in `read`."""
+        """Yield index and text of each line of the block; of a very long block only of the lines in `read`."""
         return ((index, self.words(index)) for index in self.read)
 
     def size(self, index: int) -> int:
@@ -317,8 +316,8 @@ def numbers_of(some_statements: Iterable[Statement]) -> tuple[int, ...]:
 
 def without_indentation(texts: Sequence[str], *, viewed: bool = True) -> list[str]:
     """Return neighbouring lines without the indentation that they share, which saves tokens. If a tool printed
-    consecutive line numbers before all of them, only the first number stays. With `viewed` False, the lines are not a
-    tool's output, and all numbers stay."""
+    consecutive line numbers (`` 12→``) before all of them, only the first number stays. `viewed`: False if such numbers
+    are data, as in the output of a command, so that all stay."""
     numbers = [match[1] for text in texts if viewed and (match := _GUTTER.match(text))]
     are_numbered = len(numbers) == len(texts) and all(
         int(number) == int(numbers[0]) + at for at, number in enumerate(numbers)
@@ -348,14 +347,16 @@ def _read_block(role: str, block: Block) -> tuple[Part, Source, str | None]:
     """Return the kind, the author and the text, if any, of a content block in a message of this `role`."""
     kind, text = block["type"], block.get("text")
     part: Part = "assistant" if role == "assistant" else "user"
+    senders: dict[str, Source] = {"assistant": "agent", "user": "user"}  # a system message is the host program's
     if kind == "text" and isinstance(text, str):
-        return part, "agent" if role == "assistant" else "user" if role == "user" else "host", text
+        return part, senders.get(role, "host"), text
     if kind.endswith("tool_use"):
         return "call", "agent", call_text(block)
     if kind.endswith("tool_result"):
         return "result", "tool", result_text(block)
-    is_document = kind in ("document", "search_result", "compaction")
-    return part, "agent" if kind == "compaction" else "document", (is_document and readable_text(block)) or None
+    if kind == "compaction":
+        return part, "agent", readable_text(block) or None
+    return part, "document", (readable_text(block) or None) if kind in ("document", "search_result") else None
 
 
 def call_text(block: Block) -> str:
@@ -426,9 +427,9 @@ def _latest_end(line: str, start: int, end: int) -> int:
 
 
 def _cut(line: str, start: int, end: int) -> int:
-    """Return where to cut `line` for a piece from `start` to about `end`: after its last JSON field, or else its last
-    sentence, if this is not in its first quarter; else after its last separator in its second half, or the next
-    separator if it is near; else at `end`."""
+    """Return where to cut `line` for a piece from `start` to about `end`. The first of these places that exists is
+    used: after the last JSON field, or else the last sentence, after the first quarter of the piece; after the last
+    separator in its second half; after a separator that is near its end; at `end`."""
     half = (end - start) // 2
     for pattern in (_FIELD_END, SENTENCE_END):
         if ends := [match.end() for match in pattern.finditer(line, start + half // 2, end)]:

@@ -111,7 +111,7 @@ def media_tokens(medium: Medium, most_for_an_image: int) -> int:
         return len(data) // SEALED_CHARACTERS_PER_TOKEN
     if _STREAM_NAME.search(hints):
         return math.ceil(len(data) * 3 / 4 / STREAM_BYTES_PER_TOKEN)
-    return len(data) // 4 if _TEXT_NAME.search(hints) else document_tokens(source)
+    return len(data) // 4 if _TEXT_NAME.search(hints) else document_tokens(source)  # four characters are a token
 
 
 def image_tokens(block: Block, most: int) -> int:

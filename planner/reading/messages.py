@@ -244,8 +244,7 @@ def strings_in(value: object) -> Iterator[str]:
 
 
 def to_json(value: object) -> str:
-    """Return `value` as JSON in ASCII without blanks, which can hold any text, even lone surrogates. Keys keep their
-    order."""
+    """Return `value` as JSON in ASCII without blanks, which can hold even lone surrogates. Keys keep their order."""
     return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
 
 
@@ -431,8 +430,8 @@ def assemble_history(
 
 
 def _turns(messages: Sequence[Message], digests: Sequence[str], earlier: Sequence[Turn]) -> Iterator[Turn]:
-    """Divide `messages` into turns. Those of `earlier`, the same history when it was shorter, are reused, or copied if
-    `live` or `repeated` has changed."""
+    """Divide `messages` into turns. The turns `earlier`, of the same history when it was shorter, are reused; they are
+    copied if they are answered now (`live`) or `repeated` later."""
     starts = [*_starts(messages, earlier[-1].stop if earlier else 0), len(messages)]
     spans = [*((turn.start, turn.stop) for turn in earlier), *pairwise(starts)]
     live_from = _live_from(messages, spans)

@@ -48,8 +48,7 @@ _HEX_FORMS = (
     r"[01]/[0-9]{16}:[0-9a-f]{32}\b",  # Asana
     r"(?:[sp]k|key|token|secret|api)[_-](?:[a-z]{2,4}[_-])?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",  # a UUID
 )
-"""Patterns of vendors' secrets without a typical word, from each vendor's documentation. kingfisher finds them, too,
-but in fewer places."""
+"""Patterns of vendors' secrets without a typical word, by the vendors' documentation. kingfisher finds fewer."""
 HEX_FORM = lazy_pattern(rf"{_START}(?:{'|'.join(_HEX_FORMS)})")
 """Secret that matches one of the `_HEX_FORMS`."""
 _HASH = lazy_pattern(
@@ -251,8 +250,7 @@ _WORD_ENDS = bytes.maketrans(b"<>" + bytes(range(128, 256)), b" " * 130)
 """Table that replaces ``<``, ``>`` and all bytes outside of ASCII by blanks, because many of kingfisher's rules need a
 blank or quote before and after a secret. ``12→AIza…`` has none."""
 _ESCAPE = re.compile(rb"(?:\x1b|\\{1,15}u001b)\[[0-9;]{0,9}m|\\{1,15}(?:u[0-9a-fA-F]{4}|[nrt\"'])")
-"""Escape of a terminal or of JSON, which is replaced by blanks for the same reason: ``\\u2192AIza…``, ``\\"AIza…\\"``.
-"""
+"""Escape of a terminal or of JSON, replaced by blanks for the same reason: ``\\u2192AIza…``, ``\\"AIza…\\"``."""
 _KEY_MARK = lazy_pattern(r"(-----(?:BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)")
 """First or last line of a private key."""
 _MARKS = lazy_pattern(r"(?:\[secret\]){2,}")
@@ -524,12 +522,12 @@ def _divided_at_key(parts: list[str], index: int, step: int) -> tuple[str, str, 
         return "", part, ""
     start = max(0, len(part) - _LONGEST_KEY) if step < 0 else 0
     pieces = list(_KEY_PIECE.finditer(part, start, start + _LONGEST_KEY))[::step]
-    near = previous if step > 0 else following
-    if not near:  # the key began in another text: names of JSON fields may come before its continuation
+    near_mark = previous if step > 0 else following
+    if not near_mark:  # the key began in another text: names of JSON fields may come before its continuation
         pieces = [*dropwhile(_is_no_key, pieces[:_MOST_FIELDS]), *pieces[_MOST_FIELDS:]]
     spans = [piece.span() for piece in takewhile(lambda piece: not _is_no_key(piece), pieces) if piece[1]]
-    spans = [(first, last) for first, last in spans if not part[first:last].isdigit()]
-    if not spans or not (near or _FAR_PIECE.match(part, *spans[0])):
+    spans = [(first, last) for first, last in spans if not part[first:last].isdigit()]  # a number is a line number
+    if not spans or not (near_mark or _FAR_PIECE.match(part, *spans[0])):
         return part, "", ""
     first, last = min(spans)[0], max(spans)[1]
     return part[:first], part[first:last], part[last:]

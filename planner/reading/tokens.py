@@ -190,8 +190,7 @@ _LETTER = {" ": 0.02, "": 0.06, ".": 0.08, "_": 0.08}
 """Estimated tokens for each letter of a word, added to one for the word itself, by the character before the word; 0.15
 after other characters. Fitted to agent transcripts: a word after a space is mostly one token, one after ``/`` two."""
 LONG_WORD = 14
-"""Length of a word from which, in an estimate, each further four letters count as one more token, because the
-vocabulary has few longer words."""
+"""Length of a word from which each further four letters count as a token, as the vocabulary has few longer words."""
 _PACKED = lazy_pattern(r"(?=[A-Za-z+=]{0,23}\d)[A-Za-z0-9+=]{24,}")
 """Base64 or a digest, which is estimated as 0.7 tokens a character; not a long name without digits, nor a path."""
 
@@ -247,8 +246,7 @@ def _pieces() -> regex.Pattern[str]:
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimate the number of o200k tokens in `text` without the vocabulary: 1.03 to 1.22 of the true count in measured
-    sessions."""
+    """Estimate the o200k tokens in `text` without the vocabulary: 1.03 to 1.22 of the true count in sessions."""
     packed = sum(map(len, _PACKED.findall(text)))
     return math.ceil(0.7 * packed + sum(map(_piece_tokens, _pieces().findall(_PACKED.sub("", text)))))
 
