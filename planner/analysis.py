@@ -183,13 +183,13 @@ class Occurrences:
             self.characters += sum(len(text.text) for text in turn.lines.texts)
 
     def _gain_parts(self, places: Mapping[str, int], kinds: Sequence[int], first_new: int) -> Iterator[int]:
-        """Record the components of the names of which the name or a component is new: its place is `first_new` or more.
-        Yield the places of these names. `places`: place of each name. `kinds`: kind of each name, by place. Words and
-        numbers are no components, as `words_of` finds them anyway."""
+        """Record the components of names such as ``src/a.py`` if the name or a component is new: with a place of
+        `first_new` or more. Yield the places of these names. `places`: place of each name; `kinds`: kind of each name,
+        by place. Words and numbers are no components, as `words_of` finds them anyway."""
         for name in compress(places, map(JOINED.__eq__, kinds)):
             in_places = map(places.get, parts_of(name))
             found = [place for place in in_places if place is not None and kinds[place] != WORD]
-            if len(found) > 1 and max(found) >= first_new:
+            if len(found) > 1 and max(found) >= first_new:  # the first one is the name itself
                 self.parts[found[0]] = array("I", found)
                 yield found[0]
 
@@ -246,7 +246,9 @@ def _read(turn: TurnEvidence, place_of: defaultdict[str, int], seen: dict[int, b
 
 def kind_of(name: str) -> int:
     """Return the kind of a name for `Columns.kinds`."""
-    return WORD if is_word(name) else 0 if name.isidentifier() or name.isdigit() else JOINED
+    if is_word(name):
+        return WORD
+    return 0 if name.isidentifier() or name.isdigit() else JOINED
 
 
 def is_word(name: str) -> bool:
@@ -369,7 +371,8 @@ def analyze_history(
     uses: Mapping[str, ToolUse] | None = None,
 ) -> Analysis:
     """Analyze a `history` that is divided into turns already. The other arguments are those of `analyze`."""
-    declared = uses if uses is not None else known.uses if known is not None else {}
+    known_uses = known.uses if known is not None else {}
+    declared = known_uses if uses is None else uses
     earlier = known if known is not None and known.uses == declared else None
     known_evidence = earlier.evidence if earlier is not None else None
     counted = earlier.newest_counted if earlier is not None else Occurrences()

@@ -35,8 +35,7 @@ from planner.selection import Selection, select
 from planner.settings import PlannerName, PlanSettings, ToolUse, declared_uses, misnamed_uses
 
 UNKNOWN_SHARE = 0.8
-"""Share of the characters of all tool results from which results of unknown tools are so many that a plan by rules has
-a warning."""
+"""Share of unknown tools in the characters of all tool results from which a plan by rules has a warning."""
 LEAST_UNKNOWN_CALLS = 5
 """Smallest number of calls of unknown tools for that warning."""
 NAMED_TOOLS = 6
@@ -44,8 +43,7 @@ NAMED_TOOLS = 6
 WINDOW_SHARE = 0.5
 """Largest share of the model's context window for a target that is a share of the history: the agent needs the rest."""
 SENT_SHARE = 0.5
-"""Largest target by ratio, as a share of the list that the caller passed, if that list is already compacted. A larger
-ratio is its own limit."""
+"""Largest target by a lower ratio, as a share of the list that the caller passed, if that is already compacted."""
 PlannerChoice = PlannerName | Planner
 """Planner by its name, or the user's own planner object."""
 
@@ -213,7 +211,7 @@ def _guarded(request: PlanRequest, proposal: Proposal, selection: Selection, *fi
         turns=tuple(selection.decisions.values()),
         brief=selection.brief,
         extracted_facts=proposal.facts,
-        estimated_tokens=0,
+        estimated_tokens=0,  # the guards count them
         findings=(*findings, *selection.findings),
         provenance=provenance.model_copy(update=update),
     )
@@ -242,7 +240,7 @@ def _unknown_view(request: PlanRequest) -> tuple[Finding, ...]:
 
 
 def _unknown_tools(request: PlanRequest, proposal: Proposal) -> tuple[Finding, ...]:
-    """Return a warning if rules planned a history in which most tool results are of unknown tools."""
+    """Return a warning if rules planned a history in which most tool results are of tools that they do not know."""
     if proposal.provenance.planner != "rules":
         return ()
     calls = [call for turn in request.evidence.turns.values() for call in turn.calls]

@@ -290,7 +290,7 @@ def _grounded(statement: PageStatement, evidence: Evidence) -> tuple[PageStateme
         holder = next((turn_id for turn_id, turn in reversed(evidence.turns.items()) if turn.names.holds(name)), "")
         if not holder and name in in_no_turn:
             return None, f"{name!r} occurs in no turn: {_short(statement)}"
-        added += [holder] if holder else []
+        added += [holder] if holder else []  # none if the name joins parts of several turns
     turns = tuple(dict.fromkeys((*cited, *added)))
     if turns == statement.turns:
         return statement, ""
@@ -391,6 +391,7 @@ def _with_whole_sentences(statement: PageStatement, users_words: str, evidence: 
     ``…``. A part alone may mean the opposite: ``"use the old API"`` in *never use the old API*."""
 
     def extended(match: re.Match[str]) -> str:
+        """Return the quotation in its honest form; unchanged if it is code, short, or not the user's."""
         words = match[0][1:-1]
         part = words.strip(" .…")
         if (

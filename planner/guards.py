@@ -424,7 +424,8 @@ def _problem_of(fact: ExtractedFact, turn: TurnEvidence) -> str:
         return f"the fact names {names[0]!r}, which {fact.source} does not contain"
     quote, words = " ".join(fact.quote.split()), join_lines(turn.user_lines)
     words = " ".join((redact(words) if MARK in quote else words).split())  # secrets in a plan on disk are marks
-    if (fact.type == "constraint" or quote) and not (quote and quote in words):
+    is_quoted = bool(quote) and quote in words
+    if (fact.type == "constraint" or quote) and not is_quoted:
         return f"the quote {fact.quote[:60]!r} is not the user's own words in {fact.source}"
     return ""
 
@@ -445,7 +446,8 @@ def sound_proposal(analysis: Analysis, proposal: Proposal) -> tuple[Proposal, tu
     for turn_id, turn_proposal in proposal.turns.items():
         turn = analysis.evidence.turns.get(turn_id)
         sound_turn, finding = (None, _no_such_turn(turn_id)) if turn is None else _sound(turn, turn_proposal)
-        turns |= {turn_id: sound_turn} if sound_turn else {}
+        if sound_turn:
+            turns[turn_id] = sound_turn
         findings += [finding] if finding else []
     facts = tuple(fact for fact in proposal.facts if isinstance(fact, ExtractedFact))
     if len(facts) < len(proposal.facts):

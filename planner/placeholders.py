@@ -265,7 +265,8 @@ class _Entry:
         mark = "✗ > " if call.number in self.failed_calls else "> "
         worked_at = self.evidence.once(worked_later).get(self.turn.turn.id, {}).get(call.number, "")
         report = self.evidence.once(reported_later).get(CallPlace(self.turn.turn.id, call.number))
-        remark = f" (worked at {worked_at})" if worked_at else f" (see {report.turn_id})" if report else ""
+        remark = f" (see {report.turn_id})" if report else ""
+        remark = f" (worked at {worked_at})" if worked_at else remark
         return clean(f"{mark}{text} → {outcome}{remark}" if outcome else f"{mark}{text}{remark}")
 
     def shown_outcome(self, call: Call, result: Sequence[Line]) -> str:
@@ -329,8 +330,8 @@ class _Entry:
         yield self.user_words(answers, without_boilerplate if call.kind == "ask" else str)
 
     def with_flat_outcome(self, call: Call, result: Sequence[Line]) -> list[Line]:
-        """Return `result`, lines of the result of `call`, with each outcome in indented JSON whole and on one line, in
-        place of those of its lines that are in `result`."""
+        """Return `result`, lines of the result of `call` that are shown. If one of them is from an outcome in indented
+        JSON, the whole outcome is on one line in its place: ``{"status": "booked"}``."""
         flat: dict[int, Line] = {}
         for outcome in self.turn.statements_of(self.turn.outcomes[call.number].lines):
             if not any(line.continues for line in outcome.lines):  # then the joined lines are indented JSON

@@ -400,6 +400,7 @@ class _Turn:
 
     def with_neighbours(self, number: int) -> range:
         """Return the numbers of the line `number` and of the neighbours that explain it."""
+        # places in the cache of the numbers of lines before and after this one, both with the line itself
         cache, before, after = self._neighbours, 2 * number, 2 * number + 1
         if not cache[before]:
             around = _with_neighbours(self.lines.text_at(number - 1), self._lengths, number)
@@ -428,9 +429,8 @@ class _Turn:
 
 
 def _neighbours(turn: TurnEvidence) -> bytearray:
-    """Return an empty cache for the neighbours that explain each line, which all plans share. The line n has the bytes
-    2n and 2n + 1: the number of lines from its first neighbour to itself, and from itself to its last neighbour. Both
-    include the line, and are 0 until they are computed."""
+    """Return an empty cache for the neighbours that explain each line, which all plans share. Line n has bytes 2n and
+    2n + 1: the numbers of lines from its first neighbour to itself, and from itself to its last; 0 if unknown."""
     return bytearray(2 * len(turn.lines) + 2)
 
 

@@ -148,7 +148,7 @@ def read_entry(form: str) -> TurnEntry | None:
     score = int(details.pop(0)) if has_score else DEFAULT_SCORES[strategy]
     lines = _ranges(_LINES, details)
     unread = [word for word in details if word != "failed" and not _LINES.fullmatch(word)]
-    strategy = "summarize" if lines else strategy
+    strategy = "summarize" if lines else strategy  # only a summarized turn has excerpts
     return TurnEntry(runs, strategy, score, "failed" in details, lines, text, " ".join(unread))
 
 

@@ -313,7 +313,7 @@ class _Cards:
         return True
 
     def _candidates(self, group: LineGroup) -> Mapping[int, str]:
-        """Return the texts, by line number, of the lines that `group` would add: its own, and those of short gaps."""
+        """Return the texts, by line number, that `group` would add to a card: of its lines, and of short gaps."""
         turn, shown = group.turn, self.shown.get(group.turn.turn.id, set())
         new = set(group.numbers) - shown
         numbers = sorted({*new, *_between(turn, new, shown)} - shown)

@@ -331,7 +331,7 @@ def _effects_sentence(basis: QuestionBasis) -> str:
 
 def _failures_sentence(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> str:
     """Return sentences with the failed turns that the brief is to mention, and the turns where a failed action
-    succeeded later; empty without failures. Refusals are not listed, as the user's words stay."""
+    succeeded later; empty without failures. A turn with calls is not listed if the user refused all that failed."""
     failed = [
         turn.turn.id
         for turn in turns
@@ -373,8 +373,9 @@ def _need(turn: TurnEvidence) -> float:
     tokens = 0.0
     for line in turn.lines.to_read():
         if line.number not in turn.boilerplate_lines:
-            is_speech = line.part in ("user", "assistant")
-            need = WORDS_NEED if is_speech else SENTENCES_NEED if is_sentence(line.text) else LINES_NEED
+            need = SENTENCES_NEED if is_sentence(line.text) else LINES_NEED
+            if line.part in ("user", "assistant"):
+                need = WORDS_NEED
             tokens += need * turn.line_tokens[line.number - 1]
     return tokens
 
