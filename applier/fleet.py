@@ -114,7 +114,7 @@ def plan_row(path: str, options: PlanOptions, content: bytes | None = None) -> R
         content = file_content(Path(path)) if content is None else content
         row["digest"] = content_digest(content)
         read = read_transcript(content)
-        look_in(options.store)
+        look_in(options.store)  # where the plan looks for originals of a compacted transcript
         plan = options.plan(read)
         usage = plan.provenance.usage
         numbers: Row = {

@@ -89,7 +89,7 @@ def _pool(workers: int, loads: str) -> Iterator[futures.ProcessPoolExecutor]:
     """Yield a pool of `workers` processes that have imported the module `loads`, and nothing from the working folder.
     After an error in the block they are ended at once, as the pool would wait for a process that was just starting."""
     earlier_children = {*multiprocessing.active_children()}
-    environment = dict(os.environ)
+    environment = dict(os.environ)  # the processes start with a changed copy, and get this one back
     os.environ.pop("PYTHONPATH", None)
     os.environ["PYTHONSAFEPATH"] = "1"
     # not by forking this process, which may have threads

@@ -30,9 +30,9 @@ from planner.relevance import line_relevance
 from planner.rules import decisions_in, demands_in
 
 Kind = Literal["demand", "failure", "decision", "name"]
-"""Kind of something that the agent may need, whose loss a receipt reports."""
+"""Kind of item that a receipt reports as lost: a user's demand, a failed attempt, a decision, a name used again."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
-"""Kinds of things that the agent may need, the most important first."""
+"""Kinds of items, the most important first."""
 MOST_LINES: Mapping[Kind, int] = {"demand": 3, "failure": 2, "decision": 2, "name": 1}
 """Largest number of lines in a receipt for each kind of lost item, so that a receipt has at most fifteen."""
 LINE_CHARACTERS, TRIED_CHARACTERS = 116, 44
@@ -297,7 +297,7 @@ def _names(analysis: Analysis) -> Iterator[_Item]:
                 if (
                     not is_word(name)
                     and first.setdefault(name, turn_id) != turn_id
-                    and text.part in ("assistant", "call")
+                    and text.part in ("assistant", "call")  # by the agent
                 ):
                     again[name] = turn_id
     keys = {key for _, call, _ in evidence.ended_calls() for key in call.input}

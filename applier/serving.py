@@ -69,7 +69,7 @@ class AppServer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-        for number in received[:1]:
+        for number in received[:1]:  # so that the process ends as the signal demands
             signal.raise_signal(number)
 
     def stop(self) -> None:

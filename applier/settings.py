@@ -157,7 +157,7 @@ def _check_variables(source: EnvSettingsSource) -> None:
             prefix = _PLAN_PREFIX if variable.startswith(_PLAN_PREFIX) else PREFIX
             cure = nearest(variable, [name for name in known if name.startswith(prefix)], prefix)
             raise SettingsError(f"environment variable {variable} sets nothing: {cure}")
-        if variable in known and name in fields and source.field_is_complex(fields[name]):
+        if variable in known and name in fields and source.field_is_complex(fields[name]):  # its value is JSON
             try:
                 json.loads(value or "")
             except (ValueError, RecursionError):

@@ -221,7 +221,7 @@ def _split_planned(plan: CompactionPlan, messages: Sequence[object] | None) -> t
         raise StalePlan(f"the plan was made for {count} messages, {len(messages)} were given: plan again")
     planned, later = messages[:count], messages[count:]
     if bound is not None and all(new is old for new, old in zip(planned, bound.history.originals, strict=True)):
-        return bound, later
+        return bound, later  # the same objects need not be read again
     analysis = analyze(list(planned), plan.target_model, uses=plan.tool_uses)
     if analysis.history.digest != plan.history.digest:
         raise StalePlan(f"the plan was made for other messages than these {count}: plan again")

@@ -110,7 +110,7 @@ def take_plan(state: State) -> None:
 
 
 def end_request(state: State) -> None:
-    """Delete the request for a compaction, because all rows of the preset have had the chance to compact."""
+    """Delete the request for a compaction, because all steps before this one have had the chance to compact."""
     state.pressure.requested = state.pressure.focus = ""
 
 
@@ -225,7 +225,7 @@ def _send(state: State) -> list[Any]:
 def compact(
     state: State, messages: Sequence[object], focus: str, *, dry_run: bool, at_limit: bool = False
 ) -> Compaction:
-    """Run the preset's tiers for a requested compaction until one changes the list, and return the result; with
+    """Try the preset's ways to shorten the list on request, until one of them changes it, and return the result; with
     `dry_run` apply nothing. `focus`: what matters most, for the planner. `at_limit`: the client's own window is full,
     so the size of the present prompt counts as the limit."""
     if is_list(messages) and not messages:

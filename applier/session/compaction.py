@@ -31,9 +31,9 @@ from planner.reading.tokens import TokenCounter
 from planner.validity import Violation, check_messages
 
 UNSURE = "rules_unsure"
-"""Code of the planner's finding that its rules know little about the tools used in a conversation."""
+"""Code of the planner's finding (remark) that its rules know little about the tools used in a conversation."""
 CLEAR_OLD = ClearResults(keep_last=3, preview_characters=400)
-"""Tier that clears old tool results: safer than a plan by rules that know little about the tools."""
+"""Tier (way to shorten) that clears old tool results: safer than a plan by rules that know little about the tools."""
 SAFE_SHARE = 0.5
 """Smallest share of a plan's savings that `CLEAR_OLD` must reach to replace the plan."""
 OUTPUT_PRICE = 5.0
@@ -41,10 +41,10 @@ OUTPUT_PRICE = 5.0
 ANY_WINDOW_TOKENS = 10**9
 """Window size passed to the planner, so large that it keeps the newest messages whole: only `FitNewest` cuts them."""
 REARM_SHARE, FORCED_REARM_SHARE = 0.05, 0.01
-"""Shares of the limit by which the history must grow before a tier (way to shorten) is tried again after a try. The
-second share is for tiers that ran because the window was nearly full."""
+"""Shares of the limit (largest prompt) by which the history must grow before a tier (way to shorten) is tried again.
+The second one is for tiers that ran because the window was nearly full."""
 LEAST_SAVINGS_SHARE = 0.4
-"""Saving that is always enough, as a share of the limit: a preset's own minimum may be too much in a small window."""
+"""Saving that is always enough, as a share of the largest prompt: a preset's minimum may exceed a small window."""
 
 
 class _DraftedChange(NamedTuple):
@@ -292,7 +292,7 @@ def situation_of(state: State, new_from: int | None = None) -> Situation:
 
 
 def _text_to_repeat(state: State, kept_turns: frozenset[str] = frozenset()) -> str:
-    """Return the rules, task lists and files to repeat after a plan (see `carried_text`), limited by the preset."""
+    """Return the rules, task lists and files to repeat after a plan (`carried_text`), as many as the preset allows."""
     setup = state.setup
     files_tokens = int(state.pressure.gauge.countable(state.goal_tokens) * setup.preset.files_share)
     return carried_text(state.ledger.tracker, setup.settings.permissions, files_tokens, kept_turns)
@@ -311,15 +311,17 @@ def _drafted_change(state: State, edits: Edits, tier: str) -> _DraftedChange:
     """Return the list that the `edits` of the tier named `tier` would make, and what the change saves and costs."""
     gauge, ledger, model = state.pressure.gauge, state.ledger, state.pressure.call.model
     tracker, committed, last_call_at = ledger.tracker, ledger.committed, ledger.last.at
+    # placeholders name the key under which their originals are stored, or will be
     is_stored = edits.plan is None and all(message < committed.messages for message, _ in edits.placeholders)
-    key = committed.key if is_stored and committed.key else history_key(tracker.history.digest)  # for placeholders
+    key = committed.key if is_stored and committed.key else history_key(tracker.history.digest)
     frame = ledger.without_refused_thinking(draft(committed.frame, edits, tracker, key, state.pressure.restore_tool))
     view = View.of(frame, tracker)
     first_changed = first_difference(ledger.view.messages, view.messages)
-    unchanged, cached = (sum(ledger.view.counted[:end]) for end in (first_changed, ledger.cached_messages))
+    unchanged = sum(ledger.view.counted[:first_changed])  # all of them if it is None
+    cached = sum(ledger.view.counted[: ledger.cached_messages])
     before, after, unchanged_tokens = state.tokens, gauge.prompt(view.total), gauge.prompt(unchanged)
     if last_call_at is not None and not within(CACHE_LIFETIME_SECONDS, last_call_at, state.setup.clock()):
-        unchanged_tokens = after  # nothing is cached any more: all of it is written again anyway
+        unchanged_tokens = after  # nothing is cached any more, so the change costs nothing in addition
     provenance = edits.plan.provenance if edits.plan is not None else Provenance(planner="none")
     planning_tokens = provenance.usage.input_tokens + OUTPUT_PRICE * provenance.usage.output_tokens
     change = Compaction(
@@ -355,7 +357,7 @@ def _objection(state: State, drafted: _DraftedChange, least_tokens: int) -> str:
         """Return the rules that `messages` break and for which the API refuses them."""
         return [v for v in check_messages(messages, model=model, thinking_enabled=enabled) if v.refused]
 
-    broken = refused(view.messages)
+    broken = refused(view.messages)  # rules that the caller's own list breaks are the caller's affair
     known_codes = {violation.code for violation in refused(state.ledger.tracker.originals)} if broken else set()
     first_new = next((violation for violation in broken if violation.code not in known_codes), None)
     return f"it would break a rule of the API: {first_new}" if first_new else ""

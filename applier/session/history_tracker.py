@@ -210,12 +210,13 @@ class HistoryTracker:
         """
         if not is_list(messages):
             raise TranscriptError(f"messages: expected a list of messages, found {type(messages).__name__}")
+        # copy the lists that are changed below, so that this object stays as it is
         growing = ("originals", "plain", "digests", "counted", "loads", "marks", "results", "_calls")
         tracker = replace(self, **{name: copy(getattr(self, name)) for name in growing})
         passed = list(messages)
         head, start = self._compacted_part_of(passed)
         later = passed[head:]  # one for one the messages of the history from index `start` on
-        for index in self._replaced:
+        for index in self._replaced:  # messages that came back shortened are replaced by their originals
             if start <= index < start + len(later):
                 later[index - start] = self._original_of(later[index - start], index)
         length = len(self)
@@ -225,7 +226,7 @@ class HistoryTracker:
         edited = self._edited_in_place([plain for plain, _ in new], first_changed)
         for index in marked:
             tracker._replace_marks(index, later[index - start])
-        if first_changed < length:
+        if first_changed < length:  # the caller removed, replaced or edited messages
             tracker._truncate(first_changed)
         for plain, message in new:
             tracker._append(message, plain)

@@ -33,7 +33,7 @@ MOST_UNDOABLE = 10
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Frame (changes that make the sent list from the history) whose originals are stored, with what else is stored."""
+    """Frame (changes that make the sent list from the history), with the key and length of the stored history."""
 
     frame: Frame = field(default_factory=Frame)
     key: str = ""

@@ -42,7 +42,7 @@ def fit_pictures(situation: Situation) -> Edits | None:
     """Remove pictures until the request, which has too many, has no more pictures and bytes than the provider accepts;
     None if there are none to remove."""
     limits, load, tracker, frame = situation.limits, situation.load, situation.tracker, situation.frame
-    candidates = [
+    candidates = [  # of the compacted part, with places below zero, and of the later messages
         *_picture_blocks(frame.head, -len(frame.head), situation),
         *_picture_blocks(tracker.plain[frame.start :], frame.start, situation),
     ]

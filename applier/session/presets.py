@@ -114,7 +114,7 @@ LEAST_SAVINGS_TOKENS = 2_000
 """Smallest saving of a plan that is neither requested nor forced, as everything after the first change is billed again.
 Some presets have a larger one."""
 RELEVANT = PlanTurns(0.1, floor_tokens=8_000)
-"""Tier for a requested compaction. It leaves little, so that later calls are cheap, though the agent misses more."""
+"""Tier for a requested compaction. It leaves little: a tenth of the room for messages, but at least 8,000 tokens."""
 A_FIFTH = replace(RELEVANT, target_share=0.2, history_share=0.2)
 """Tier for an automatic compaction, which leaves a fifth of the history, and at most a fifth of the room in the window,
 but at least 8,000 tokens where they fit.

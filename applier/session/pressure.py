@@ -36,14 +36,14 @@ class MediaLimits:
     """Largest size of one picture, in characters of base64; without a limit until an error names it."""
 
     def excess(self, load: Load) -> float:
-        """Return how full a request with this `load` is: 1.0 if it reaches the limit that it comes nearest to. Above 1
-        a provider refuses the request. A single large picture lowers the limit to `MANY_IMAGES` pictures."""
+        """Return the largest share of any limit that a request with this `load` uses: 0.5 for half as many pictures as
+        are allowed. Above 1 a provider refuses it. With a large picture at most `MANY_IMAGES` are allowed."""
         share_with_large = load.images / MANY_IMAGES if load.large else 0.0
         return max(load.images / self.images, load.size / self.size, load.largest / self.largest, share_with_large)
 
 
 MAX_RESERVE_TOKENS = 20_000
-"""Largest part of the window kept free for the answer, in tokens (three-layer pipeline)."""
+"""Largest part of the window kept free for the answer, in tokens (as in the three-layer pipeline)."""
 MAX_RESERVE_SHARE = 0.25
 """Largest share of a small window that is kept free for the answer."""
 LOWEST_RATIO, HIGHEST_RATIO = 0.4, 2.5
@@ -172,7 +172,7 @@ class Gauge:
 
 
 def _noise_tokens(counted: int) -> float:
-    """Return the least difference to a prompt of `counted` tokens that shows the ratio of the provider's counts."""
+    """Return the smallest difference in size to a prompt of `counted` tokens from which the ratio is measured."""
     return max(CLEAR_GROWTH_TOKENS, CLEAR_GROWTH_SHARE * counted)
 
 
@@ -182,7 +182,7 @@ def _bounded(ratio: float) -> float:
 
 
 Level = Literal["normal", "warning", "critical", "exhausted"]
-"""Fullness of the context window."""
+"""Fullness of the context window: ``critical`` is nearly full, and at ``exhausted`` the prompt does not fit."""
 
 LEVELS: tuple[tuple[Level, float], ...] = (("normal", 0.0), ("warning", 0.8), ("critical", 0.95), ("exhausted", 1.0))
 """Levels of fullness, with the share of the limit at which each begins, as in Claude Code."""

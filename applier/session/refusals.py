@@ -91,7 +91,7 @@ def read_refusal(error: object) -> TooLong | TooHeavy | LostResults | None:
     """Return why the provider refused the messages; None if `error` is about something else. `error`: an exception, the
     body of a response, or an answer that was cut off."""
     stop_reason = stop_reason_of(error)
-    if stop_reason is not None:
+    if stop_reason is not None:  # an answer, not an error
         return TooLong() if stop_reason == WINDOW_EXCEEDED else None
     text = " ".join(str(part) for part in (error, getattr(error, "body", "") or ""))[:_READ_CHARACTERS]
     media_numbers = next((match.groupdict("0") for pattern in _TOO_HEAVY if (match := pattern.search(text))), None)

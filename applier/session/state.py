@@ -123,7 +123,7 @@ class State:
 
     @property
     def plan_goal(self) -> PlanTurns | None:
-        """Tier of the preset's first row that makes a plan, which has the goal of plans; None if no row makes plans."""
+        """Way to shorten the list by which the preset makes plans, with the size to leave; None if it makes none."""
         return next((row.tier for row in self.setup.preset.steps if isinstance(row.tier, PlanTurns)), None)
 
     @property
@@ -192,10 +192,10 @@ class State:
         if (tools := self.pressure.call.tools) and self.setup.settings.tool_uses:
             log.trouble("misnamed_use", "; ".join(misnamed_uses(self.setup.settings.tool_uses, tools)))
         arrival = ledger.take(messages, is_shared=self.setup.is_shared)
-        if arrival.start == 0 and (view := ledger.unknown_view):
+        if arrival.start == 0 and (view := ledger.unknown_view):  # the first list
             text = f"the list begins with a view of {view}, whose originals are not found in this session's store"
             log("unknown_view", f"{text}: it is kept as it is, and restoring a turn needs the key (`{view}:t1`)")
-        if arrival.changed:
+        if arrival.changed:  # the sizes at which tiers were paused belong to another history
             self.pressure.pauses, self.pressure.left_tokens = {}, 0
             log("history_changed", f"messages from {arrival.start} on are not those known before")
         elif arrival.edited:
@@ -251,18 +251,13 @@ class State:
         `reference`: ``t12``, or ``KEY:t12`` with the store key of a history. `wanted`: the options of `Store.restore`
         that select lines or a page. Raise ReferenceNotFound if none of these histories has that turn.
         """
-        ledger, store, name, key = self.ledger, self.setup.store, reference.strip(), self.ledger.committed.key
+        ledger, store, key = self.ledger, self.setup.store, self.ledger.committed.key
         if len(ledger.tracker):
             with suppress(StoreError):  # a full disk can still be read
                 key = store.save(ledger.tracker.history)
                 self.notice_lost_store()
                 ledger.keys[:] = [*(older for older in ledger.keys if older != key), key]
-        if ":" not in name and (view := ledger.unknown_view):  # the list begins with another conversation's turns
-            own = f", or {key}:{name} for one of this session" if key else ""
-            text = f"{name!r}: the list begins with a view of {view}, which has other turns: give a key"
-            raise ReferenceNotFound(f"{text}, {view}:{name} for a turn of the view{own}")
-        if key and ":" not in name:
-            name = f"{key}:{name}"
+        name = self._with_key(reference.strip(), key)
         try:
             return store.use(lambda opened: opened.restore(name, within=tuple(ledger.keys), **wanted))
         except ReferenceNotFound as error:
@@ -274,6 +269,18 @@ class State:
             # this process has only the stored part of the history, from before a restart
             text = f"{error}; later turns are known once `prepare` was called"
             raise ReferenceNotFound(text, error.elsewhere) from None
+
+    def _with_key(self, name: str, key: str) -> str:
+        """Return the reference `name` with the store `key` of its history, ``KEY:t12``, unless it has a key or `key` is
+        empty. Raise ReferenceNotFound if the caller's list begins with an unknown view (a compacted list), as ``t12``
+        may then be a turn of that view or of this session."""
+        if ":" in name:
+            return name
+        if view := self.ledger.unknown_view:
+            own = f", or {key}:{name} for one of this session" if key else ""
+            text = f"{name!r}: the list begins with a view of {view}, which has other turns: give a key"
+            raise ReferenceNotFound(f"{text}, {view}:{name} for a turn of the view{own}")
+        return f"{key}:{name}" if key else name
 
     def store_left_out(self) -> None:
         """Store content that the list to send leaves out and the store lacks: the thinking of a new message, or a
@@ -291,8 +298,8 @@ class State:
                 setup.log("store_failed", f"only what is stored is left out: {error}")
 
     def to_send(self, frame: Frame | None = None, view: View | None = None) -> list[Any]:
-        """Return the list to send, with a prompt-cache mark at the end of its compacted part. `frame`, `view`: a list
-        that is not in force yet, and the changes to the history that make it; None: those in force."""
+        """Return the list to send, with a prompt-cache mark at the end of its compacted part. `frame`, `view`:
+        changes to the history, and the list that they make, if they are not in force yet; None: those in force."""
         ledger, call = self.ledger, self.pressure.call
         return with_breakpoint((view or ledger.view).messages, frame or ledger.frame, ledger.tracker, call)
 
@@ -327,7 +334,7 @@ class State:
         self.planning.count_read(saved.read_tokens)
         ledger.compactions = saved.compactions
         self._continue_from(committed, length)
-        if not saved.is_sent:
+        if not saved.is_sent:  # the frame of the list that was sent last is unknown: none is assumed
             ledger.last = replace(ledger.last, frame=Frame())
         ledger.saved = ledger.committed, saved.read_tokens, saved.is_sent
 

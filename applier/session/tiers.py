@@ -225,7 +225,7 @@ class SnipMiddle:
     name: str = "snip"
 
     def __call__(self, situation: Situation) -> Edits | None:
-        """Remove the middle of the list if it has too many messages."""
+        """Remove the middle of the list; None if it does not have too many messages."""
         sent = len(situation.frame.head) + len(situation.tracker) - situation.frame.start
         if sent <= self.over_messages + self.batch_messages:
             return None
@@ -256,7 +256,7 @@ class RetreatHead:
 
 
 def _plan_that_keeps(plan: CompactionPlan, analysis: Analysis, kept: Collection[str]) -> CompactionPlan:
-    """Return `plan`, changed to keep the turns with the ids `kept` and checked by the guards, if it does not yet."""
+    """Return `plan` with the turns `kept` (ids) kept, checked again by the guards; `plan` itself if it keeps them."""
     if all(decision.strategy == "keep" for decision in plan.turns if decision.turn_id in kept):
         return plan
     turns = tuple(
@@ -324,7 +324,7 @@ class DemoteLarge:
     name: str = "demote_large"
 
     def __call__(self, situation: Situation) -> Edits | None:
-        """Replace new results that are too large by previews."""
+        """Replace new results that are too large by previews; None if there are none."""
         too_large, newest = list[Result](), len(situation.tracker) - 1
         room = situation.room_tokens * SMALL_WINDOW_SHARE
         tokens_left, characters_left = room, self.characters
@@ -351,7 +351,7 @@ class FitNewest:
     name: str = "fit_newest"
 
     def __call__(self, situation: Situation) -> Edits | None:
-        """Shorten large content until the prompt is within the limit."""
+        """Shorten large content until the prompt is within the limit; None if nothing can be shortened."""
         tokens_over, tracker = situation.tokens - situation.limit_tokens, situation.tracker
         least_characters, replacements = situation.preview_characters(self.preview_characters), dict[Place, str]()
         results = [result for result in situation.visible_results() if result.message >= tracker.live_start]
@@ -439,7 +439,7 @@ class ClearResults:
     name: str = "clear_results"
 
     def __call__(self, situation: Situation) -> Edits | None:
-        """Replace old results by a line each."""
+        """Replace old results by a line each; None if there are none, or too small ones."""
         tracker = situation.tracker
         of_kinds = [result for result in tracker.results if not self.kinds or result.call.kind in self.kinds]
         newest = {result.place for result in of_kinds[-self.keep_last :]} if self.keep_last else set()
@@ -479,7 +479,7 @@ class StubRereads:
     name: str = "stub_rereads"
 
     def __call__(self, situation: Situation) -> Edits | None:
-        """Replace new results that repeat an earlier one by notes."""
+        """Replace new results that repeat an earlier one by notes; None if there are none."""
         stubbed: dict[Place, str] = {}
         for result in situation.arrived():
             if len(result.text) <= self.over_characters:  # a note would save little
