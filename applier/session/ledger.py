@@ -294,11 +294,12 @@ class Ledger:
 
     def _forget_earlier_texts(self, edited: frozenset[int]) -> None:
         """Forget the earlier lists with texts of messages that the caller `edited`, so that none can be sent again."""
-        self.undoable, of_last_list = (
-            tuple(older for older in undoable if not older.frame.has_text_of(edited))
-            for undoable in (self.undoable, self.last.undoable)
-        )
-        self.last = replace(self.last, undoable=of_last_list)
+
+        def others(lists: tuple[Undoable, ...]) -> tuple[Undoable, ...]:
+            return tuple(older for older in lists if not older.frame.has_text_of(edited))
+
+        self.undoable = others(self.undoable)
+        self.last = replace(self.last, undoable=others(self.last.undoable))
 
     def _without_unknown_thinking(self, frame: Frame, arrival: Arrival) -> Frame:
         """Return `frame` without the thinking of answers to lists that another process sent, as the API may refuse it

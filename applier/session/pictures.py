@@ -85,7 +85,7 @@ def _pictures_to_remove(candidates: Sequence[_PictureBlock], limits: MediaLimits
         removed, load = removed + large, _load_without(load, large, limits)
     has_large = load.large and load.images > MANY_IMAGES  # the user's: they stay, so the number must fall
     present_limits = replace(limits, images=MANY_IMAGES) if has_large else limits
-    if present_limits.excess(replace(load, large=0)) <= 1:
+    if present_limits.excess(replace(load, large=0)) <= 1:  # the request fits
         return removed
     for block in candidates:
         if present_limits.excess(replace(load, large=0)) <= ROOM_SHARE:

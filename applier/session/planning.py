@@ -157,7 +157,7 @@ class Planning:
         has no client of its own, uses the agent's client as soon as that is known."""
         chosen = self.planner, self.session_settings.planner_model or None, self.client
         if shares_client(*chosen) and (self.client_follows or self.agent_request is not None):
-            return self.agent_request is not None
+            return self.agent_request is not None  # with it the agent's client is known
         return asks_model(*chosen)
 
     def make(self, analysis: Analysis, target_tokens: int, focus: str, *, rules_only: bool = False) -> CompactionPlan:
@@ -199,7 +199,7 @@ class Planning:
 
     def _extend(self, ahead: CompactionPlan, analysis: Analysis, target_tokens: int) -> CompactionPlan:
         """Return a plan by rules that extends the stored plan `ahead` of a model and names that model as its author."""
-        self.previous = ahead
+        self.previous = ahead  # so that the new plan reuses it
         self.count_read(max(self.read_tokens, ahead.provenance.read_tokens))
         plan = self._request_plan("rules", analysis, target_tokens, "")
         of_model = ahead.provenance.model_dump(include={"planner", "model", "prompts", "asked"})

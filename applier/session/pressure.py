@@ -112,6 +112,7 @@ class Gauge:
         this way no longer count as extra."""
         known_tokens = (fixed_tokens - self.fixed_tokens) * self.ratio  # by the provider's counter
         extra = max(0.0, self.extra_tokens - known_tokens) if known_tokens > 0 else self.extra_tokens
+        # the smallest prompt's size, as if it had had this system prompt and these tools
         least = max(1, round(self.least_actual + known_tokens)) if self.least_actual else 0
         extra = max(extra, -fixed_tokens * self.ratio)  # never less than no tokens for system prompt and tools
         return replace(self, fixed_tokens=fixed_tokens, extra_tokens=extra, least_actual=least)
@@ -139,8 +140,8 @@ class Gauge:
         return Gauge(self.fixed_tokens, ratio, beside_tokens - ratio * self.fixed_tokens, *smallest)
 
     def _measured_ratio(self, counted: int, actual: int) -> float | None:
-        """Return the provider's tokens for each of ours in the text by which this prompt exceeds the smallest prompt.
-        `counted` and `actual`: our count and the provider's. None if the two prompts hardly differ in size."""
+        """Return the provider's tokens for each of ours in the text that this prompt has more than the smallest prompt
+        so far. `counted`, `actual`: our count and the provider's. None if the two prompts hardly differ in size."""
         grown = counted - self.least_counted
         clear = self.least_actual and abs(grown) >= _noise_tokens(counted)
         return (actual - self.least_actual) / grown if clear else None
@@ -348,7 +349,7 @@ class Pressure:
         call_before, model = self.call, call.model or self.call.model
         scales = [TokenCounter.for_model(name).scale for name in (call_before.model, model)]
         if scales[0] != scales[1]:
-            self.gauge = Gauge(ratio=scales[1] / counter.scale, is_resumed=True)
+            self.gauge = Gauge(ratio=scales[1] / counter.scale, is_resumed=True)  # `counter` stays the first model's
         max_output_tokens = call.max_output_tokens or call_before.max_output_tokens
         self.call = replace(call, model=model, max_output_tokens=max_output_tokens)
         self.window_tokens = self.settings.window_of(model)

@@ -330,7 +330,7 @@ class DemoteLarge:
         tokens_left, characters_left = room, self.characters
         for result in sorted(situation.arrived(), key=lambda result: result.tokens):
             tokens, characters = situation.gauge.of_messages(result.tokens), len(result.text)
-            is_newest = result.message == newest
+            is_newest = result.message == newest  # these must fit together
             fits = not is_newest or (tokens <= tokens_left and characters <= characters_left)
             if tokens > min(self.over_tokens, room) or not fits:  # the smallest come first
                 too_large.append(result)
@@ -500,9 +500,9 @@ def _edits_of(texts: dict[Place, str], what: str) -> Edits | None:
 
 
 def _preview(tracker: HistoryTracker, result: Result, characters: int) -> str:
-    """Return a short text in place of a result: its first and last lines, `characters` in all, and the lines between
-    them that must stay. With 0 `characters`, a line that names the tool replaces the first and last lines. Return an
-    empty text if the preview would save no tokens."""
+    """Return a short text in place of a result: its first and last lines, `characters` in all, and lines between them
+    that must stay (a failure, the user's words). With 0 `characters`, a line that names the tool replaces the first and
+    last lines. Return an empty text if the preview would save no tokens."""
     tail_characters = int(characters * TAIL_SHARE)
     lines, must_stay = _lines_of(tracker, result)
     head = _fitting_lines(lines, characters - tail_characters)
