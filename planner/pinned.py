@@ -273,9 +273,9 @@ def _news(lines: Sequence[Line]) -> int:
 
 
 def _binding(passages: Mapping[str, Sequence[Sequence[Line]]]) -> dict[str, frozenset[int]]:
-    """Return by turn id the numbers of the lines with a binding word in English (never, must) in `passages`, and of the
-    other lines of a wrapped paragraph with one, in the order of `passages`, the newest turn first. If lines of several
-    turns differ only in figures, only the newest one is returned."""
+    """Return by turn id the numbers of the lines with a binding word in English (never, must); of a wrapped paragraph
+    with one, all lines. `passages`: passages by turn id, the newest turn first, which is the order of the result. If
+    lines of several turns differ only in figures, only the newest one is returned."""
     seen: set[str] = set()
     binding: dict[str, frozenset[int]] = {}
     for turn_id, of_turn in passages.items():

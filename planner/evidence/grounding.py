@@ -505,23 +505,23 @@ def _missing_name(name: str, source: NameIndex) -> Iterator[str]:
         if not source.assigns(assigned[1], assigned[2]):
             yield name
     elif source.parts and (source.holds_part(name) or _is_qualified(name, source)):
-        return
+        return  # a part of an identifier, or names joined by dots
     elif "://" in name:
         address, _, last = name.rpartition("/")
         if not (source.holds(address) and source.holds(last)):  # the URL may join an address and a path of the source
             yield name
     elif "/" in name and (_is_choice(name, source) or source.joins(*name.rsplit("/", 1))):
-        return
+        return  # ``list/delete``, or a folder and a file that the source names apart
     elif days := _DAYS.fullmatch(name):
         yield from (day for day in days.groups() if not source.holds_figure(day))
     elif (numbered := _NUMBERED.fullmatch(name)) and source.numbers(*numbered.groups()):
-        return
-    elif (glued := _WORD_AND_DECIMAL.fullmatch(name)) and source.holds(glued[1]):
+        return  # ``p147`` for ``page 147``
+    elif (glued := _WORD_AND_DECIMAL.fullmatch(name)) and source.holds(glued[1]):  # ``LPR1.5``
         yield from _missing(glued[2], "", source)
     elif timestamp := _TIMESTAMP.fullmatch(name):
         yield from _missing(timestamp[1], "", source)
         yield from _missing(timestamp[2], "", source)
-    else:
+    else:  # a range, words joined by hyphens, or names joined by other marks: each part is checked
         ends = _ends_of_range(name)
         joined = ends or (name.split("-") if _is_compound(name) else [part for part in _SPLIT.split(name) if part])
         if len(joined) > 1:
