@@ -86,8 +86,8 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Names in each line of a turn. They are stored as indexes in the list of all names (*places*), which take a tenth
-    of the memory of texts."""
+    """Names in each line of a turn, stored as indexes in the list of all names (*places*): an index takes a tenth of
+    the memory of a text."""
 
     places: array[int]
     """Places of the names in all lines, one line after the other. In each line a name occurs once."""

@@ -276,7 +276,7 @@ class _Entry:
         if self.turn.is_refused(call):
             return REFUSED
         if call.kind == "ask" and any(line.source == "user" for line in result):
-            return ""
+            return ""  # the user's answer is shown below
         if call.kind == "write" and _CHANGED.match(outcome):
             return DONE
         if len(outcome) <= OUTCOME_CHARACTERS:

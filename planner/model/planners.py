@@ -277,7 +277,7 @@ class RelayedPlanner:
 
     def _after_prefix(self, basis: QuestionBasis, prompts: Prompts) -> AskedOutcome | str:
         """Let another program ask in a copy of the agent's conversation (see `AskAfterPrefix`)."""
-        if not self.prefix_tokens:
+        if not self.prefix_tokens:  # there is no conversation to copy
             return ""
         request, question = basis.request, RelayedQuestion("fork", prefix_question(basis, prompts))
         new, cached = request.counter.text(question.prompt), self.prefix_tokens

@@ -117,9 +117,8 @@ class ModelFamily:
 
 @lru_cache(maxsize=256)
 def binds_reasoning(model: str) -> bool:
-    """Return True if the provider of `model` removes its earlier reasoning once messages before that were changed:
-    GPT-6.2 and later (source: OpenAI, "Keep the prefix unchanged"). For Claude, see `ModelFamily.preserves_thinking`.
-    """
+    """Return True if the provider of `model` removes the model's reasoning as soon as messages before it have changed:
+    GPT-6.2 and later (OpenAI, "Keep the prefix unchanged"). For Claude, see `ModelFamily.preserves_thinking`."""
     match = _GPT_VERSION.search(model.lower())
     return match is not None and (int(match[1]), int(match[2] or 0)) >= (6, 2)
 
