@@ -35,7 +35,7 @@ UNSURE = "rules_unsure"
 CLEAR_OLD = ClearResults(keep_last=3, preview_characters=400)
 """Tier (way to shorten) that clears old tool results: safer than a plan by rules that know little about the tools."""
 SAFE_SHARE = 0.5
-"""Smallest share of a plan's savings that `CLEAR_OLD` must reach to replace the plan."""
+"""Share of a plan's savings from which clearing old tool results (`CLEAR_OLD`) may replace the plan."""
 OUTPUT_PRICE = 5.0
 """Price of an output token as a multiple of an input token, on every current Claude model."""
 ANY_WINDOW_TOKENS = 10**9

@@ -108,9 +108,11 @@ class Frame:
         frame = replace(
             self,
             placeholders={place: text for place, text in self.placeholders.items() if place[0] not in edited},
-            additions={at: text for at, text in self.additions.items() if at <= first},
+            additions={at: text for at, text in self.additions.items() if at <= first},  # later ones may quote it
         )
-        return replace(frame, plan=None, plan_id="", head=(), start=0) if first < self._read_messages else frame
+        if first >= self._read_messages:
+            return frame
+        return replace(frame, plan=None, plan_id="", head=(), start=0)  # the compacted part may quote it, too
 
     def without_thinking_from(self, plain: Sequence[Message], since: int) -> Frame:
         """Return this frame changed to leave out the thinking of all messages from index `since` on. `plain`: the whole

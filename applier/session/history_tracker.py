@@ -241,13 +241,13 @@ class HistoryTracker:
         """Return this history, prepared to recognize the list `sent` if the caller passes it back. `head`: number of
         messages at the front of `sent` that are compacted and replace the beginning of the history."""
         start, heads, replaced = len(self) - len(sent) + head, self._heads, {**self._replaced}
-        if head:
+        if head:  # put it first, as the newest
             older = [part for part in heads if part.messages != sent[:head]]
-            same = next((part.digest for part in heads if part.messages[0] is sent[0]), "")
-            digest = same or message_digest(plain_message(sent[0]))
+            known_digest = next((part.digest for part in heads if part.messages[0] is sent[0]), "")
+            digest = known_digest or message_digest(plain_message(sent[0]))
             heads = [_Head(list(sent[:head]), start, digest), *older][:MAX_HEADS]
         for index, message in enumerate(sent[head:], start):
-            if message is not self.originals[index]:
+            if message is not self.originals[index]:  # sent in a changed form
                 known_forms = replaced.get(index, [])
                 if not any(message is part for part in known_forms):
                     replaced[index] = [*known_forms, message]

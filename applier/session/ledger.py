@@ -239,8 +239,8 @@ class Ledger:
 
     @property
     def unknown_view(self) -> str:
-        """Store key in a compacted list (a view) that is part of the history, because no known store has its originals;
-        empty without one. The caller has passed such a list first."""
+        """Store key of another conversation, if the history begins with a compacted list (a view) of that conversation
+        and no known store has its originals; empty otherwise."""
         history = self.tracker.history
         turn_id = unknown_view(history)
         messages = history.messages_of(history.by_id[turn_id]) if turn_id else ()
@@ -277,7 +277,7 @@ class Ledger:
             self.undoable, self.thought_since = (), 0
             stored = min(committed.messages, arrival.start)
             committed = Committed(committed.frame.up_to(arrival.start), messages=stored)
-        elif arrival.edited:  # the store has their old content
+        elif arrival.edited:  # the store and the frame's texts have the old content of these messages
             stored = min(committed.messages, *arrival.edited)
             committed = replace(committed, frame=committed.frame.without_text_of(arrival.edited), messages=stored)
             self._forget_earlier_texts(arrival.edited)
@@ -285,10 +285,10 @@ class Ledger:
         frame = self.without_refused_thinking(committed.frame, self.thought_since)
         if is_shared and self.strips_thinking:
             frame = self._without_unknown_thinking(frame, arrival)
-        if arrival.changed or arrival.replaced or frame is not committed.frame:
+        if arrival.changed or arrival.replaced or frame is not committed.frame:  # make the whole view again
             is_whole = arrival.changed and frame.is_empty  # nothing is left out, so nothing stored is needed
             self.take_into_force(Committed() if is_whole else replace(committed, frame=frame))
-        else:
+        else:  # only add the new messages
             self.view = self.view.extended(frame, tracker, arrival.start)
         return arrival
 
@@ -350,8 +350,8 @@ class Ledger:
         self.take_into_force(committed, view)
 
     def fall_back(self) -> None:
-        """Return to the list that was sent last, because the store failed to save what a newer one leaves out. The last
-        list leaves out only what the store has, and it is valid because the newest answers belong to it."""
+        """Return to the list that was sent last, after the store failed to save what the next one would leave out. The
+        last list leaves out only what the store has, and it is valid because the newest answers belong to it."""
         length, last = len(self.tracker), self.last.frame.without_text_of(self.arrival.edited)
         before, self.undoable = replace(self.committed, frame=last), self.last.undoable
         if not before.holds(before.frame, length):  # the caller has changed messages since

@@ -157,7 +157,7 @@ class Planning:
         has no client of its own, uses the agent's client as soon as that is known."""
         chosen = self.planner, self.session_settings.planner_model or None, self.client
         if shares_client(*chosen) and (self.client_follows or self.agent_request is not None):
-            return self.agent_request is not None  # with it the agent's client is known
+            return self.agent_request is not None  # it has the agent's client; before it, only rules can plan
         return asks_model(*chosen)
 
     def make(self, analysis: Analysis, target_tokens: int, focus: str, *, rules_only: bool = False) -> CompactionPlan:

@@ -420,7 +420,7 @@ def _cut_head(situation: Situation, over: int, least_characters: int) -> tuple[o
 
 @dataclass(frozen=True, slots=True)
 class ClearResults:
-    """Way to shorten the list (tier): replace each old tool result by a line on it, and keep the newest results."""
+    """Way to shorten the list (tier): replace each old tool result by a line on it, and keep the newest ones whole."""
 
     keep_last: int = 3
     """Number of newest results that are kept."""
@@ -433,7 +433,7 @@ class ClearResults:
     kinds: frozenset[CallKind] = frozenset()
     """Kinds of calls whose results may be replaced (``run``, ``read``, …); empty for all kinds."""
     min_free_tokens: int = 0
-    """Smallest saving for which results are replaced at all."""
+    """Smallest saving, in tokens of our counter, for which results are replaced at all."""
     preview_characters: int = 0
     """Length of the preview in place of a result; 0 shows only lines that must stay, such as errors."""
     name: str = "clear_results"
