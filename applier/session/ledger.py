@@ -209,7 +209,8 @@ class Ledger:
     undoable: tuple[Undoable, ...] = ()
     """Earlier frames (changes that made a list), to which `undo` returns, the newest last."""
     thought_since: int = 0
-    """Index of the first message written after a compaction that was then undone; 0 once the next list is sent."""
+    """Index from which on thinking may be refused after `undo`: that of the first message written after the undone
+    compaction; 0 once the next list is sent."""
     cached_messages: int = 0
     """Number of messages of `view` that the provider has received and may have cached."""
     compactions: int = 0

@@ -83,7 +83,7 @@ class Gauge:
     least_counted: int = 0
     """Our count for the messages of the smallest prompt whose size the provider has reported."""
     least_actual: int = 0
-    """Provider's count of the same prompt. The ratio is measured from this prompt to the newest one, so that it covers
+    """Provider's count of that smallest prompt. The ratio is measured from it to the newest prompt, so that it covers
     all text in between and not only the newest result."""
     is_resumed: bool = False
     """True if the ratio was measured by an earlier process, or follows from the tokenizers after a change of the model,
@@ -127,10 +127,11 @@ class Gauge:
             ratio = actual_tokens / (self.fixed_tokens + counted_tokens)
             restarted = Gauge(self.fixed_tokens, ratio, is_doubted=True)
             return restarted if self.is_doubted else replace(self, is_doubted=True)
+        # then split the provider's count into messages (by the ratio) and the rest, beside the messages
         measured = self._measured_ratio(counted_tokens, actual_tokens)
         ratio = self._assumed_ratio(counted_tokens, actual_tokens) if measured is None else _bounded(measured)
         most_beside = self._most_beside(counted_tokens, limit_tokens, agreed=ratio == measured)
-        beside_tokens = actual_tokens - ratio * counted_tokens  # for system prompt and tools
+        beside_tokens = actual_tokens - ratio * counted_tokens  # system prompt, tools and extra tokens
         if not 0 <= beside_tokens <= most_beside:  # then the ratio must be different
             beside_tokens = min(max(beside_tokens, 0.0), most_beside)
             ratio = _bounded((actual_tokens - beside_tokens) / counted_tokens)

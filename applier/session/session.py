@@ -369,8 +369,8 @@ class Session:
         begins the next page. After a restart, turns newer than the last compaction are known again only after the first
         `prepare`.
 
-        If the list begins with a view that the store does not know, a turn needs its key, as a bare ``t12`` may name a
-        turn of that view or of this session.
+        If the list begins with a view (a compacted list) that the store does not know, a turn needs its key, as a bare
+        ``t12`` may name a turn of that view or of this session.
 
         Raises:
             ReferenceNotFound: neither this session nor its parent or children have that turn, or its key is missing.

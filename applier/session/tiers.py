@@ -411,7 +411,8 @@ def _cut_head(situation: Situation, over: int, least_characters: int) -> tuple[o
         for number, block in enumerate(blocks(plain)):
             if plain["role"] == "user" and block["type"] == "text":
                 text = str(block.get("text", ""))
-                shown, freed = _cut_text(situation, text, over, least_characters, by_line="<compacted" in text)
+                is_note = "<compacted" in text  # on turns that were summarized or dropped
+                shown, freed = _cut_text(situation, text, over, least_characters, by_line=is_note)
                 over -= freed
                 cut |= {(at, number): shown} if freed else {}
         new_head.append(with_texts(message, cut, at))
