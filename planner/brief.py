@@ -56,16 +56,14 @@ MOST_CITED = 6
 """Largest number of turns before the last one that a range cites: ``t9-t40`` cites ``t9-t14, t40``. The turns between
 are ignored, as a citation of everything shows nothing."""
 QUOTE_WORDS = 3
-"""Number of words from which a quotation must be the user's own words. In scripts without blanks each pair of
-characters counts as a word."""
+"""Number of words (`_count_words`) from which a quotation must be the user's own words."""
 MOST_NAMED, MOST_OBJECTS, FEW_OBJECTS = 4, 12, 4
 """Largest numbers of tools, and of their objects together, that are named in place of effects for which there is no
 room; the smaller number of objects is for a small page."""
 OBJECT_CHARACTERS = 32
 """Length to which each of these objects is cut."""
 MOST_ADDED = 24
-"""Largest number of characters by which the quotation of a part of a user's sentence is extended to the whole sentence:
-enough for *never* or *do not*."""
+"""Largest number of characters by which a quotation is extended to the user's whole sentence: enough for *do not*."""
 
 CARRIED_NAMES, CARRIED_WORDS = 1 / 2, 1 / 3
 """Shares of the names, and of the other words, in the line of a failure that a statement must contain to replace that

@@ -66,8 +66,7 @@ class Pinned:
     words_left_out: Mapping[str, frozenset[int]]
     """Numbers of the lines that the user typed and for which there is no room, by turn id."""
     failures: Mapping[str, frozenset[int]]
-    """Numbers of the lines that show best why something failed, by turn id, if the page of memory does not replace
-    them."""
+    """Numbers of the lines that show best why something failed, by turn id, unless the page of memory replaces them."""
     successes: Mapping[str, frozenset[int]]
     """Numbers of the lines with the later success of a failed action, by turn id, so that the agent does not act again;
     without those that the page of memory replaces."""

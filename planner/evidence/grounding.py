@@ -569,18 +569,19 @@ def _is_open_name(token: str, source: NameIndex) -> bool:
 
 
 def _needs_source(name: str, before: str) -> bool:
-    """Return True if `name` is no ordinary word, which a model may write freely. `before`: two characters before it."""
+    """Return True if `name` must be in the source, as it is no word that a model may write freely, such as ``run-time``
+    or ``URLs``. `before`: two characters before it."""
     if _COMPONENT.search(name) is None or name in LOOK_UPS or _INFLECTED.fullmatch(name) or _TIMES.fullmatch(name):
         return False
     if any(character in "0123456789/\\" for character in name) or name[0] in "~$":
-        return True
+        return True  # a figure or a path
     if _FLAG.fullmatch(name):
-        return name[1] == "-" or not before[-1:].isalnum()
+        return name[1] == "-" or not before[-1:].isalnum()  # no flag in ``a-x``
     if _HYPHENATED.fullmatch(name):
         return before.endswith("`")  # words with hyphens are names only if they are marked as code
     inner = name.strip("_.@#:")
     if any(mark in inner for mark in ".:=@"):
-        return not _ABBREVIATION.fullmatch(inner)
+        return not _ABBREVIATION.fullmatch(inner)  # ``e.g``
     return "_" in inner or (len(inner) >= SHORTEST_HUMPS and _HUMPS.search(inner) is not None)
 
 
