@@ -471,8 +471,7 @@ def _sound(turn: TurnEvidence, turn_proposal: TurnProposal) -> tuple[TurnProposa
 
 
 def _with_valid_fields(turn_id: str, turn_proposal: TurnProposal) -> tuple[TurnProposal | None, str]:
-    """Check the types and bounds of the fields of a planner's proposal. Return it with an empty text, or None with the
-    problem if a field is invalid."""
+    """Return a planner's proposal with an empty text; if a field has a wrong type or value, None with the problem."""
     if not isinstance(turn_proposal, TurnProposal):
         return None, f"expected a TurnProposal, found {type(turn_proposal).__name__}"
     strategy = "keep" if turn_proposal.strategy is None else turn_proposal.strategy  # a decision needs one

@@ -235,6 +235,7 @@ class CompactionPlan(BaseModel):
 
     @model_validator(mode="after")
     def _one_decision_a_turn(self) -> CompactionPlan:
+        """Refuse a plan with several decisions on one turn."""
         ids = [decision.turn_id for decision in self.turns]
         doubled = [turn_id for turn_id, count in Counter(ids).items() if count > 1]
         if doubled:

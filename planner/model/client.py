@@ -219,6 +219,7 @@ def _client_endpoint(client: Any, model: str | None) -> Endpoint:
 
 
 def _instructor_endpoint(client: Any, model: str) -> Endpoint:
+    """Return the connection through a `client` of instructor; `model` is empty if only the client knows it."""
     import instructor
 
     speaks_anthropic = client.provider is instructor.Provider.ANTHROPIC

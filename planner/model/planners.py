@@ -116,7 +116,7 @@ def _asked_proposal(
     """Ask a model, first after the agent's cached request (`after_prefix`), which is cheaper; without a usable answer
     there, with cards, the excerpts of turns (`by_cards`). Return its choices."""
     basis = QuestionBasis.of(request)
-    tried = after_prefix(basis, prompts)
+    tried = after_prefix(basis, prompts)  # the outcome, or as a text why the model was not asked
     notes = [f"not asked after the agent's prefix: {tried}"] if tried and isinstance(tried, str) else []
     failed = []
     if isinstance(tried, AskedOutcome):

@@ -323,6 +323,7 @@ def _unmarked(content: Sequence[Any]) -> list[Any]:
 
 
 def _unmarked_block(block: Block) -> Block:
+    """Return `block` (or a message) without ``cache_control`` marks: the same object if it can have none."""
     inner = block.get("content")
     if "cache_control" not in block and not isinstance(inner, list):
         return block

@@ -332,6 +332,7 @@ class TokenCounter:
         return self._remember(key, tokens)
 
     def _remember(self, key: int, tokens: int) -> int:
+        """Store the count `tokens` of the text with the hash `key`, and return it. A full cache is emptied first."""
         if len(self._remembered) >= MOST_REMEMBERED:
             self._remembered.clear()
         self._remembered[key] = tokens
