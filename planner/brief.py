@@ -102,8 +102,8 @@ _JSON_KEY = lazy_pattern(r'"[^"\n]{1,60}"\s{0,4}:')
 """Key in JSON: ``"status":``."""
 _CODE = lazy_pattern(r"`[^`]*`|\"[^\"\n]{1,60}\"\s{0,4}:(?:\s{0,4}\"[^\"\n]{0,600}\")?")
 """Code in backquotes, or field of JSON: ``"status": "booked"``. Quotation marks in it quote nobody."""
-_MORE_EFFECTS = lazy_pattern(r"more effects(?: since t\d{1,7})?(?:: .*+)?")
-"""Statement in place of effects for which there is no room: ``more effects since t8: 3× send_mail (Ada, Eve, …)``."""
+_MORE_EFFECTS = lazy_pattern(r"more effects(?:: .*+)?")
+"""Statement in place of effects for which there is no room: ``more effects: 3× send_mail (Ada, Eve, …)``."""
 _TIMES = lazy_pattern(r"\b(\d+)× ")
 """Number of equal effects, which no turn contains: ``2×`` in ``2× transfer Ada, 50``."""
 _OBJECT_END = lazy_pattern(r", | → ")
@@ -530,10 +530,9 @@ def with_record(
             break
     fitting = sum(total <= most_raw_tokens for total in accumulate(costs))
     added = missing[:fitting]
-    # if not all fit, ever shorter pages are tried: fewer objects in the line for the rest, and fewer other statements
-    some_listed = product((MOST_OBJECTS, FEW_OBJECTS), range(fitting, 0, -1))
-    none_listed = product((MOST_OBJECTS, FEW_OBJECTS, 0), (0,))
-    for most_objects, count in chain(some_listed, none_listed) if fitting < len(missing) else ():
+    # if not all fit, ever shorter pages are tried: fewer statements, and fewer objects in the line for the rest
+    shorter = chain(product(range(fitting, -1, -1), (MOST_OBJECTS, FEW_OBJECTS)), [(0, 0)])
+    for count, most_objects in shorter if fitting < len(missing) else ():
         rest = _rest(missing[count:], most_objects)
         added = [*missing[:count], rest]
         if sum(costs[:count]) + _raw_tokens(rest, counter) <= most_raw_tokens:
@@ -541,17 +540,15 @@ def with_record(
     return brief_text([*_without_rest(brief), *added]) if added else brief
 
 
-def counts_more_effects(brief: str) -> bool:
-    """Return True if a line on the page of memory `brief` replaces effects for which there is no room."""
-    return len(_without_rest(brief)) < len(read_brief(brief))
+def replaced_effects(brief: str) -> list[PageStatement]:
+    """Return the statement on the page of memory `brief` in place of effects for which there is no room, if any."""
+    return [statement for statement in read_brief(brief) if _MORE_EFFECTS.fullmatch(statement.text)]
 
 
 def _rest(others: Sequence[PageStatement], most_objects: int) -> PageStatement:
-    """Return one statement in place of `others`: ``more effects since t8: 3× send_mail (Ada, Eve, …)``. It names the
-    first of the turns, the `MOST_NAMED` tools with most effects and at most `most_objects` of their objects, and cites
-    the turns of these, or the last one of each tool."""
-    numbers = [int(turn_id[1:]) for statement in others for turn_id in statement.turns]
-    since = f" since t{min(numbers)}" if len({*numbers}) > 1 else ""
+    """Return one statement in place of `others`: ``more effects: 3× send_mail (Ada, Eve, …)``. It names the
+    `MOST_NAMED` tools with most effects and at most `most_objects` of their objects, and cites the turns of these, or
+    the last one of each tool."""
     of_tools: dict[str, list[PageStatement]] = {}
     for statement in others:
         if statement.heading == "EFFECTS" and (name := _TIMES.sub("", statement.text).split(maxsplit=1)):
@@ -561,8 +558,8 @@ def _rest(others: Sequence[PageStatement], most_objects: int) -> PageStatement:
     texts = [_tool_with_objects(tool, done, most_of_tool) for tool, done in named]
     more = ["…"] if len(of_tools) > MOST_NAMED else []
     cited = [statement.turns[-1] for _, done in named for statement in done[: max(1, most_of_tool)]]
-    text = f"more effects{since}" + (f": {', '.join([*texts, *more])}" if texts else "")
-    return PageStatement("EFFECTS", text, tuple(dict.fromkeys(cited)) or (f"t{max(numbers)}",))
+    text = f"more effects: {', '.join([*texts, *more])}" if texts else "more effects"
+    return PageStatement("EFFECTS", text, tuple(dict.fromkeys(cited)) or others[0].turns[-1:])
 
 
 def _tool_with_objects(tool: str, done: Sequence[PageStatement], most_objects: int) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from planner.analysis import Analysis
-from planner.brief import PageStatement, check_brief, counts_more_effects, unlisted, with_notes, with_record
+from planner.brief import PageStatement, check_brief, replaced_effects, unlisted, with_notes, with_record
 from planner.errors import PlanRejected, SettingsError, StalePlan
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.grounding import invented
@@ -185,6 +185,7 @@ def _with_effects(
     counter = analysis.counter
     while missing := unlisted(brief, records[0]):
         raw_room = (target_tokens - layout.tokens) / counter.scale - counter.raw("PENDING\nEFFECTS\n")
+        raw_room += sum(counter.raw(statement.line + "\n") for statement in replaced_effects(brief))
         longer, _ = analysis.once(_checked_brief, with_record(brief, records, counter, raw_room))
         if len(unlisted(longer, records[0])) == len(missing):
             break
@@ -192,7 +193,7 @@ def _with_effects(
         if longer_layout.tokens > target_tokens:
             break
         brief, layout = longer, longer_layout
-    if missing and not counts_more_effects(brief):
+    if missing and not replaced_effects(brief):
         longer, _ = analysis.once(_checked_brief, with_record(brief, records, counter, 0))
         longer_layout = lay_out_with(brief=longer)
         if longer_layout.tokens <= most_tokens:
@@ -294,6 +295,7 @@ class _Guarding:
         self.keep_failure()
         self.keep_later_success()
         self.keep_user_words()
+        self.keep_offer()
         self.keep_trace()
         return self.decision
 
@@ -363,6 +365,11 @@ class _Guarding:
         """Change the decision so that the words that the user typed stay verbatim, as far as there is room for them."""
         lines = self.pins.user_words.get(self.turn.turn.id, frozenset())
         self.loss_finding("user_words", lines, "words of the user", "they stay verbatim")
+
+    def keep_offer(self) -> None:
+        """Keep the agent's question or offer that the user's latest reply answers."""
+        lines = self.pins.offers.get(self.turn.turn.id, frozenset())
+        self.loss_finding("offer", lines, "what the user's latest reply answers", "it stays")
 
     def loss_finding(self, code: str, lines: frozenset[int], what: str, repair: str) -> None:
         """If the decision would lose one of the `lines`, keep them, and add a remark. `what`: words for the loss."""

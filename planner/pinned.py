@@ -70,6 +70,9 @@ class Pinned:
     successes: Mapping[str, frozenset[int]]
     """Numbers of the lines with the later success of a failed action, by turn id, so that the agent does not act again;
     without those that the page of memory replaces."""
+    offers: Mapping[str, frozenset[int]]
+    """Numbers of the lines with the agent's question or offer that the user's latest short reply ("yes") answers, by
+    turn id."""
     covered: Mapping[str, frozenset[int]]
     """Numbers of the lines on failures that the page of memory replaces, by turn id."""
 
@@ -77,7 +80,7 @@ class Pinned:
     def lines(self) -> Mapping[str, frozenset[int]]:
         """Numbers of all lines that stay at any target, by turn id; turns without such lines are left out."""
         lines: dict[str, frozenset[int]] = {}
-        for kept in (self.failures, self.successes, self.user_words, self.demoted):
+        for kept in (self.failures, self.successes, self.user_words, self.offers, self.demoted):
             lines |= {
                 turn_id: numbers | lines.get(turn_id, frozenset()) for turn_id, numbers in kept.items() if numbers
             }
@@ -122,6 +125,7 @@ def pinned(
         words_left_out=words.left_out,
         failures=failures,
         successes=successes,
+        offers=_offers(live),
         covered=covered,
     )
 
@@ -139,6 +143,11 @@ def _successes(analysis: Analysis) -> dict[str, frozenset[int]]:
     for report in analysis.evidence.once(reported_later).values():
         lines[report.turn_id] = lines.get(report.turn_id, frozenset()).union(report.lines)
     return lines
+
+
+def _offers(live: Iterable[TurnEvidence]) -> dict[str, frozenset[int]]:
+    """Return the lines of `Pinned.offers`, as the reply in one of the `live` turns means nothing without them."""
+    return {turn.choice.turn_id: frozenset(turn.choice.lines) for turn in live if turn.choice is not None}
 
 
 def _outcome_tokens(analysis: Analysis) -> float:

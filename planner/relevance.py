@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from planner.analysis import BITS, WORD, WRITERS, Analysis, Names, Occurrences, Rows, names_of
 from planner.evidence import Evidence, TurnEvidence
+from planner.evidence.calls import Call
 from planner.evidence.words import parts_of, specifics_of
 from planner.reading.lazy import lazy_pattern
 from planner.reading.lines import ENCODED_CHARACTERS, BlockText, Part, Source, is_encoded, one_line, text_width
@@ -34,6 +35,9 @@ the caller asks to keep in particular)."""
 ANSWER_WEIGHT, LAST_ANSWER_WEIGHT = 2.0, 4.0
 """Factors for the relevance of a turn without tool calls, in which the agent answers or concludes: in general, and if
 the user has just replied to it."""
+NAMED_WEIGHT = 2.0
+"""Factor for the relevance of a turn with a call about a file or page that the user named by its path or address, as it
+may contain the task: ``Do what /work/task.md says``."""
 PART_RELEVANCE: Mapping[Part, float] = {"user": 0.0025, "assistant": 0.0025, "call": 0.0001, "result": 0.00002}
 """Relevance of each token of a line, in addition to that of its names, by the part of the turn. People and agents state
 what matters; tool results mostly repeat. Only the order of magnitude counts: with a third or twice of any value, the
@@ -124,14 +128,22 @@ def _shared_words(relevance: Relevance, text: str) -> dict[str, float]:
 
 def _turn_weights(evidence: Evidence) -> Iterator[tuple[str, float]]:
     """Yield the id and the factor of each turn for which the factor of relevance is not 1: turns that a later one
-    repeats, and the agent's answers."""
+    repeats, the agent's answers, and calls about what the user named by its path."""
     turns = list(evidence.turns.values())
+    typed_lines = chain.from_iterable(turn.typed_lines for turn in turns)
+    named = {name for line in typed_lines if "/" in line.text for name in specifics_of(line.text) if "/" in name}
     for turn, following in zip_longest(turns, turns[1:]):
         if turn.superseded_by:
             yield turn.turn.id, SUPERSEDED_WEIGHT
         elif turn.turn.kind == "assistant":
             is_replied_to = following is not None and following.turn.live and following.turn.kind == "user"
             yield turn.turn.id, LAST_ANSWER_WEIGHT if is_replied_to else ANSWER_WEIGHT
+        elif named and any(_names_in_call(call).intersection(named) for call in turn.calls):
+            yield turn.turn.id, NAMED_WEIGHT
+
+
+def _names_in_call(call: Call) -> set[str]:
+    return {name for value in call.input.values() if "/" in str(value) for name in specifics_of(str(value))}
 
 
 def _bases(turn: TurnEvidence) -> Sequence[float]:

@@ -159,16 +159,10 @@ def rules_brief(evidence: Evidence) -> str:
 
 def effects_records(evidence: Evidence) -> list[list[PageStatement]]:
     """Return the statements on pending calls, and then on effects (changes of the outside world) in the order of
-    `by_weight`, in several forms, so that the longest that fits can be chosen: for each of `RECORD_FORMS`, the text of
-    each effect is cut to that share of its greatest length. Unanswered turns, which stay whole, are left out."""
-    shown_effects = [effect for effect in evidence.once(effects) if not _is_live(evidence, effect)]
-    ordered, pending = by_weight(shown_effects), evidence.once(_pending)
+    `by_weight`, in several forms, so that the longest that fits can be chosen: for each of `RECORD_FORMS`, the text of each effect
+    is cut to that share of its greatest length."""
+    ordered, pending = by_weight(evidence.once(effects)), evidence.once(_pending)
     return [[*pending, *(_effect_statement(effect, share) for effect in ordered)] for share in RECORD_FORMS]
-
-
-def _is_live(evidence: Evidence, effect: Effect) -> bool:
-    """Return True if no turn of `effect` is answered yet, so that all its turns stay whole."""
-    return all(evidence.turns[turn_id].turn.live for turn_id in effect.turn_ids)
 
 
 def _effect_statement(effect: Effect, share: float) -> PageStatement:

@@ -58,6 +58,8 @@ _KINDS: tuple[tuple[re.Pattern[str], CallKind], ...] = (
     (lazy_pattern(_word("read|view|cat|show|fetch|get|list|ls|glob|describe")), "read"),
 )
 """Patterns of verbs in tools' names, each with the kind of call that it shows; the first match counts."""
+_SEVERAL = lazy_pattern(r"(?<=[a-z])(?:_and_|And(?=[A-Z]))")
+"""Part of the name of a tool that does several things, such as ``find_and_book``, so that one verb says too little."""
 _OPENS = lazy_pattern(_word("open"))
 """Name of a tool that shows a file if an argument is an address: ``open``; a door or ticket has none."""
 _DECLARED: Mapping[str, CallKind] = {"reads": "read", "acts": "other"}
@@ -176,10 +178,10 @@ class Call:
         """True if the result is too long for the receipt of an action: a list, many lines, or a long text."""
         text = self.text
         parsed = parsed_result(text)
-        parts = list(parsed.values()) if isinstance(parsed, dict) else [parsed]
+        values = list(parsed.values()) if isinstance(parsed, dict) else [parsed]
         on_one_line = text if parsed is None else json.dumps(parsed, ensure_ascii=False)
         is_long = text_width(on_one_line) > max(RECEIPT_WIDTH, text_width(to_json(self.input)))
-        is_list = bool(parts) and all(isinstance(part, list) for part in parts)
+        is_list = any(values) and all(isinstance(value, list) for value in values)
         return is_long or is_list or (parsed is None and text.strip().count("\n") >= RECEIPT_LINES)
 
     @property
@@ -262,8 +264,10 @@ def _is_range(value: object) -> bool:
 def read_call(name: str, arguments: Mapping[str, Any]) -> CallReading:
     """Find out from the tool's `name` and the arguments what kind of action a call is, and on which object."""
     path = argument(arguments, _ADDRESSES)
-    otherwise: CallKind = "read" if path and _OPENS.search(name) else "other"
-    return CallReading(next((kind for pattern, kind in _KINDS if pattern.search(name)), otherwise), path)
+    kind: CallKind = "read" if path and _OPENS.search(name) else "other"
+    if not _SEVERAL.search(name):
+        kind = next((kind for pattern, kind in _KINDS if pattern.search(name)), kind)
+    return CallReading(kind, path)
 
 
 def calls_of(

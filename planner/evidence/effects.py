@@ -37,6 +37,8 @@ KNOWN_SHARE = 2 / 3
 changed record). With fewer known values, it is the answer to a question."""
 ARGUMENT_CHARACTERS = 80
 """Length to which one argument or JSON value is cut in the text about an effect."""
+DEEPEST = 8
+"""Largest depth of nested values in that text."""
 
 
 _LONE_KEY = lazy_pattern(r",?(?: [^\s,]{1,40}:)?…$")
@@ -82,6 +84,11 @@ class Effect:
         """Name of the tool."""
         return self.action.partition(" ")[0]
 
+    @property
+    def object(self) -> str:
+        """First argument, which names what the action changes: ``Vienna``; empty without arguments."""
+        return self.action.partition(" ")[2].partition(", ")[0]
+
     def text(self, share: float = 1.0) -> str:
         """Return the action with the new part of its result on one line: ``book_hotel Vienna → NORDL26``; of several
         calls with their number: ``2× transfer Ada, 50``. The action is cut to `share` of `ACTION_CHARACTERS`, the
@@ -109,36 +116,59 @@ def _cut(text: str, most: int) -> str:
 
 def effects(evidence: Evidence) -> list[Effect]:
     """Return the changes that tool calls made in the outside world, in order, so that no agent repeats them. Equal
-    actions with equal receipts are one effect, in the place of the last one."""
+    actions with equal receipts are one effect, in the place of the last one. Calls of unanswered turns are left out, as
+    these turns stay whole."""
     shown: set[_JsonField] = set()  # fields in the results so far
-    turns_of_effects: dict[tuple[str, str], tuple[str, ...]] = {}  # by action and receipt
-    acting_calls = evidence.once(_acting)
+    acting_calls, done = evidence.once(_acting), list[tuple[str, Call, str]]()
     for turn, call, outcome in evidence.ended_calls():
         fields = _fields(call.text)
-        is_acting = CallPlace(turn.turn.id, call.number) in acting_calls
+        is_acting = CallPlace(turn.turn.id, call.number) in acting_calls and not turn.turn.live
         if is_acting and outcome.status not in ("failed", "unanswered") and not outcome.refused:
-            effect = _action(call), _receipt(call, fields, shown)
-            turns_of_effects[effect] = (*turns_of_effects.pop(effect, ()), turn.turn.id)
+            done.append((turn.turn.id, call, _receipt(call, fields, shown)))
         shown.update(fields)
+    shared = _shared_arguments(call for _, call, _ in done)
+    turns_of_effects: dict[tuple[str, str], tuple[str, ...]] = {}  # by action and receipt
+    for turn_id, call, receipt in done:
+        effect = _action(call, shared.get(call.name, frozenset())), receipt
+        turns_of_effects[effect] = (*turns_of_effects.pop(effect, ()), turn_id)
     return [Effect(turn_ids, action, receipt) for (action, receipt), turn_ids in turns_of_effects.items()]
+
+
+def _shared_arguments(calls: Iterable[Call]) -> dict[str, frozenset[str]]:
+    """Return by tool the names of the arguments that hardly distinguish its `calls`: they have less than half as many
+    different values as the argument with most."""
+    values: dict[str, dict[str, set[str]]] = {}
+    for call in calls:
+        for key, value in _arguments(call.input):
+            values.setdefault(call.name, {}).setdefault(key, set()).add(value)
+    most = {tool: max(map(len, of_keys.values())) for tool, of_keys in values.items()}
+    return {
+        tool: frozenset(key for key, different in of_keys.items() if 2 * len(different) < most[tool])
+        for tool, of_keys in values.items()
+    }
 
 
 def by_weight(all_effects: Sequence[Effect]) -> list[Effect]:
     """Return `all_effects` with the newest one of each tool first, then the second newest of each, and so on, so that
-    many calls of one tool, such as moves in a game, do not take the place of one payment."""
-    of_tool: Counter[str] = Counter()
-    ranks: dict[Effect, int] = {}
+    many calls of one tool, such as moves in a game, do not take the place of one payment. Effects after which the same
+    tool changed the same object again come last."""
+    of_tool, of_object = Counter[str](), Counter[tuple[str, str]]()
+    ranks: dict[Effect, tuple[int, int]] = {}
     for effect in reversed(all_effects):
         of_tool[effect.tool] += 1
-        ranks[effect] = of_tool[effect.tool]
+        of_object[effect.tool, effect.object] += 1
+        ranks[effect] = of_object[effect.tool, effect.object], of_tool[effect.tool]
     return sorted(ranks, key=ranks.__getitem__)
 
 
-def _action(call: Call) -> str:
-    """Return the name of the tool and the arguments on one line, first those that name the object of the action, so
-    that they stay if the line is cut."""
+def _action(call: Call, shared: Container[str]) -> str:
+    """Return the name of the tool and the arguments on one line: first those that name the object of the action, so
+    that they stay if the line is cut, and last those with the names `shared`, which hardly distinguish the calls."""
     objects = _object_of(call)
-    arguments = sorted(call.input.items(), key=lambda item: objects.isdisjoint(_leaves(str(item[0]), item[1])))
+    arguments = sorted(
+        call.input.items(),
+        key=lambda item: (item[0] in shared, objects.isdisjoint(_leaves(str(item[0]), item[1]))),
+    )
     return f"{call.name} {_listed(_arguments(dict(arguments)))}".strip()
 
 
@@ -285,9 +315,9 @@ def _object_of(call: Call) -> frozenset[_JsonField]:
     return frozenset(declared or (identifiers or arguments)[:1])
 
 
-def _arguments(arguments: Mapping[str, object]) -> Iterator[_JsonField]:
-    """Yield each argument of a call, with its value as words."""
-    return (_JsonField(str(key), _plain(value)) for key, value in arguments.items())
+def _arguments(arguments: Mapping[str, object], depth: int = 0) -> Iterator[_JsonField]:
+    """Yield each argument of a call, with its value as words. `depth`: how deep the arguments are nested."""
+    return (_JsonField(str(key), _plain(value, depth)) for key, value in arguments.items())
 
 
 def _receipt(call: Call, fields: Sequence[_JsonField], shown: set[_JsonField]) -> str:
@@ -319,24 +349,28 @@ def _fields(text: str) -> list[_JsonField]:
 
 def _leaves(key: str, value: object) -> Iterator[_JsonField]:
     """Yield each text, number, … in the JSON data `value` with its key, which items of a list share."""
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _leaves(str(name), inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _leaves(key, inner)
-    else:
-        yield _JsonField(key, _plain(value))
+    waiting: list[tuple[str, object]] = [(key, value)]
+    while waiting:  # without recursion, as the data may be nested deeper than calls may
+        name, inner = waiting.pop()
+        if isinstance(inner, Mapping):
+            waiting += [(str(inner_name), item) for inner_name, item in [*inner.items()][::-1]]
+        elif isinstance(inner, list):
+            waiting += [(name, item) for item in inner[::-1]]
+        else:
+            yield _JsonField(name, _plain(inner))
 
 
-def _plain(value: object) -> str:
-    """Return a JSON value as words, without JSON marks: ``Vienna, nights: 2``."""
-    if isinstance(value, Mapping):
-        text = _listed(_arguments(value))
+def _plain(value: object, depth: int = 0) -> str:
+    """Return a JSON value as words, without JSON marks: ``Vienna, nights: 2``. What is nested deeper than `DEEPEST` is
+    replaced by ``…``."""
+    if depth > DEEPEST:
+        text = "…"
+    elif isinstance(value, Mapping):
+        text = _listed(_arguments(value, depth + 1))
     elif isinstance(value, str):
         text = " ".join(value.split())
     elif isinstance(value, Sequence):
-        text = ", ".join(map(_plain, value))
+        text = ", ".join(_plain(item, depth + 1) for item in value)
     else:
         text = json.dumps(value)
     return shortened(text, ARGUMENT_CHARACTERS)

@@ -101,6 +101,8 @@ _DAYS = lazy_pattern(r"(\d{1,2})\.(?:\d{1,2}\.?)?-(\d{1,2})(?:\.\d{1,2})?")
 _DIGITS = lazy_pattern(r"\d+")
 _CELL = lazy_pattern(r"(?<![\w.])\$?[A-Z]{1,2}\$?(\d{1,5})(?!\w)")
 """Address of a cell in a table, with its row: the ``41`` of ``B41``, ``$B$41``."""
+_BRACKETED = lazy_pattern(r"[(\[](-?\d[\d.]*(?:, ?-?\d[\d.]*)+)[)\]]")
+"""Numbers in brackets, as of a place: ``(120,340)``, ``[48.2, 16.37]``."""
 _WORD_AND_DECIMAL = lazy_pattern(rf"([{LETTERS}]{{2,12}})(\d+\.\d+)")
 """Word right before a number, as in scripts without blanks: ``LPR1.5``; not ``v1.5``."""
 _TIMES = lazy_pattern(r"[xX]\d{1,2}")
@@ -183,7 +185,7 @@ class NameIndex:
     @cached_property
     def _figures(self) -> frozenset[str]:
         """Values of all numbers in the source, as texts, with those in addresses of cells and in Chinese numerals."""
-        readers = values_in, _CELL.findall, numerals_in
+        readers = values_in, _CELL.findall, numerals_in, _values_in_brackets
         return frozenset(chain.from_iterable(read(form) for form in self._forms() for read in readers))
 
     @cached_property
@@ -339,14 +341,23 @@ class NameIndex:
         part = re.compile(rf"(?:\b|_{hump}){re.escape(name)}(?=\b|_|[A-Z])")
         return any(name in text and part.search(text) for text in self._texts)
 
-    def joins(self, folder: str, file: str) -> bool:
-        """Return True if a line of the source names both the `folder` and the `file`, each by itself: ``link.txt in
-        /workspace``; not if the file is there in another folder."""
-        folder_pattern, file_pattern = (
-            re.compile(rf"(?<![{WORD}./\\~-]){re.escape(name)}/?(?![{WORD}/])") for name in (folder, file)
-        )
-        lines = chain.from_iterable(text.splitlines() for text in self._texts if file in text and folder in text)
-        return any(folder_pattern.search(line) and file_pattern.search(line) for line in lines)
+    def joins(self, path: str) -> bool:
+        """Return True if the source names a folder of `path` and the rest of it, each by itself: ``link.txt in
+        /workspace``. They must be in the same line, or in the same turn if it is the only source."""
+        is_turn = len(self._texts) <= QUICK_TEXTS
+        for at in (match.start() for match in re.finditer("/", path) if match.start()):
+            names = path[:at], path[at + 1 :]
+            is_whole_path = path[0] in "/~."
+            whole = [
+                re.compile(rf"(?<![{marks}{WORD}.\\~-]){re.escape(name)}/?(?![{WORD}/])")
+                for name, marks in zip(names, ("/" if is_whole_path else "", "/"), strict=True)
+            ]
+            texts = ["\n".join(self._texts)] if is_turn else self._texts
+            places = [text for text in texts if all(name in text for name in names)]
+            places = places if is_turn else [line for text in places for line in text.splitlines()]
+            if any(all(pattern.search(place) for pattern in whole) for place in places):
+                return True
+        return False
 
     def contains(self, text: str) -> bool:
         """Return True if the source contains `text` anywhere, even within a word."""
@@ -371,6 +382,12 @@ def _labelled_numbers(text: str) -> Iterator[tuple[str, int, str]]:
     for match in _LABELLED.finditer(searched):
         kind = next(kind for kind, word in match.groupdict().items() if word)
         yield kind, int(match[match.lastindex or 0]), text[slice(*match.span())]
+
+
+def _values_in_brackets(text: str) -> Iterator[str]:
+    """Yield the values of the single numbers in brackets: 120 and 340 for ``(120,340)``."""
+    for numbers in _BRACKETED.findall(text):
+        yield from chain.from_iterable(values_of(number) for number in re.findall(r"\d[\d.]*", numbers))
 
 
 def _path_in_url(token: str) -> str:
@@ -510,7 +527,7 @@ def _missing_name(name: str, source: NameIndex) -> Iterator[str]:
         address, _, last = name.rpartition("/")
         if not (source.holds(address) and source.holds(last)):  # the URL may join an address and a path of the source
             yield name
-    elif "/" in name and (_is_choice(name, source) or source.joins(*name.rsplit("/", 1))):
+    elif "/" in name and (source.holds(name.rstrip("/")) or _is_choice(name, source) or source.joins(name)):
         return  # ``list/delete``, or a folder and a file that the source names apart
     elif days := _DAYS.fullmatch(name):
         yield from (day for day in days.groups() if not source.holds_figure(day))

@@ -136,14 +136,20 @@ def values_of(digits: str) -> set[str]:
 
 def _is_grouped(groups: Sequence[str]) -> bool:
     """Return True if the digits between the marks are thousands (``1,290``), or grouped as in India (``1,50,000``)."""
-    return 0 < len(groups[0]) <= 3 and {*map(len, groups[1:])} <= {2, 3} and len(groups[-1]) == 3
+    first, *middle, last = map(len, groups)
+    return 0 < first <= 3 and last == 3 and set(middle) in (set(), {2}, {3})
 
 
 def listed_in(digits: str, values: set[str]) -> list[str]:
-    """Return the numbers in `digits` if they may be several, as in ``12,15,18`` or ``14.03.2026``; an empty list for a
-    single number such as ``1.36`` or ``1,290``. `values`: values that `digits` may have as one number."""
-    is_list = not values or " " in digits or ("," in digits and not any(map(str.isdigit, values)))
-    return [*map(short_number, _DIGIT_RUN.findall(digits))] if is_list else []
+    """Return the numbers in `digits` if they may be several, as in ``12,15,18``, ``12.5,48.25`` or ``14.03.2026``; an
+    empty list for a single number such as ``1.36`` or ``1,290``. `values`: values that `digits` may have as one
+    number."""
+    if values and " " not in digits and ("," not in digits or any(map(str.isdigit, values))):
+        return []
+    parts = [values_of(part) for part in re.split("[, ]", digits)]
+    if len(parts) > 1 and all(parts):
+        return [min(part, key=len) for part in parts]
+    return [*map(short_number, _DIGIT_RUN.findall(digits))]
 
 
 def values_in(text: str) -> set[str]:

@@ -176,7 +176,9 @@ def test_a_call_is_marked_as_failed_where_more_than_words_of_its_result_say_so(t
 
 
 def test_a_reference_is_one_line_that_says_what_the_turn_holds():
-    note = shown({**ALL, "t2": "reference", "t3": "reference", "t7": "reference"}).messages[0]["content"][0]["text"]
+    session = [*SESSION[:-1], {"role": "user", "content": "Which of them is older?"}]  # accepts no offer of t7
+    strategies = {**ALL, "t2": "reference", "t3": "reference", "t7": "reference"}
+    note = shown(strategies, session).messages[0]["content"][0]["text"]
     assert "\nt2 > Read auth.ts\nt3 > Edit auth.ts → ok\nt4" in note
     assert "\nt7 assistant: A queue is better than a mutex.\n</compacted>" in note
 

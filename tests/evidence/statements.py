@@ -42,6 +42,18 @@ STATEMENTS = {
             "row 41",
             "row 42",
         ),
+        (
+            "id,name,x,y\n1,Stage,12.5,48.25\n2,Bar,-3.75,9.0\nclick at (120,340), bbox 10,20,300,455",
+            "Stage at 12.5, 48.25; Bar at -3.75; button at (120, 340), box up to 455.",
+            "48.25",
+            "48.52",
+        ),
+        (
+            "ls /srv/offers\nbella.pdf\nold/security.docx",
+            "/srv/offers/bella.pdf and /srv/offers/old/security.docx are there.",
+            "bella",
+            "zeta",
+        ),
         ("You are in the Hall. East leads to the Attic", "Hall -E- Attic.", "Attic", "Attic_2"),
         ("The carrier was on time 98.7% of days, n=412.", "On time 98.7 % (n = 412).", "98.7", "97.8"),
         (

@@ -401,6 +401,61 @@ def test_a_shortened_effect_shows_no_field_without_its_value(keys):
     assert all(re.fullmatch(rf"{arguments[key]}[,.…]?", value) for key, value in shown if key in arguments)
 
 
+@pytest.mark.parametrize("depth", [10, 200, 400, 900])
+@pytest.mark.parametrize("wrap", [lambda value: {"of": value}, lambda value: [value]])
+def test_deeply_nested_arguments_and_results_break_nothing(depth, wrap):
+    value = "ORD-1"
+    for _ in range(depth):
+        value = wrap(value)
+    messages = [{"role": "user", "content": "Order it."}]
+    messages += called(1, "place_order", {"order": value}, '{"receipt": "RC-1"}')
+    messages += [*look(1), {"role": "assistant", "content": "So far."}, {"role": "user", "content": "Go on."}]
+    plan = plan_compaction(messages, "", planner="rules", target_ratio=0.3, now=0.0)
+    assert "place_order" in plan.brief
+
+
+def test_the_argument_that_tells_actions_apart_comes_first():
+    messages = [{"role": "user", "content": "Fill in the budget."}]
+    for number in range(30):
+        arguments = {"sheet": "Budget-2026", "note": "as in the plan of last year", "cell": f"B{number}"}
+        messages += called(number, "set_cell", arguments, "ok")
+    messages += [{"role": "assistant", "content": "So far."}, {"role": "user", "content": "Go on."}]
+    page = plan_compaction(messages, "", planner="rules", target_tokens=700, now=0.0).brief
+    assert "set_cell B29" in page
+    assert re.search(r"more effects: \d+× set_cell \(B\d+, B\d+", page)
+
+
+def test_an_effect_counts_the_calls_of_answered_turns_alone():
+    messages = [{"role": "user", "content": "Pay it three times."}, *look(1)]
+    for number in range(3):
+        messages += called(number, "pay", {"to": "Bolt"}, "paid")
+    page = plan_compaction(messages, "", planner="rules", target_ratio=0.3, now=0.0).brief
+    assert "2× pay Bolt" in page
+
+
+def test_the_offer_stays_that_the_latest_reply_accepts():
+    messages = [{"role": "user", "content": "Help me with my transfers."}]
+    for number in range(6):
+        messages += [
+            *look(number),
+            {"role": "assistant", "content": f"Invoice {number} is correct. " + "Really. " * 60},
+        ]
+        messages.append({"role": "user", "content": f"Look at invoice {number + 1}, too, and at its clause {number}."})
+    offer = "I would transfer 512.40 EUR to Nordlicht GmbH, reference R-2201. Shall I send it?"
+    messages += [{"role": "assistant", "content": offer}, {"role": "user", "content": "yes"}]
+    for planner in ("rules", DropsAll()):
+        plan = plan_compaction(messages, "", planner=planner, target_ratio=0.04, now=0.0)
+        assert offer in said(preview(plan).messages)
+
+
+@pytest.mark.parametrize("tool", ["find_and_book", "viewAndAccept", "check_and_pay"])
+def test_a_tool_with_two_verbs_may_act(tool):
+    messages = [{"role": "user", "content": "Book it."}]
+    messages += called(1, tool, {"what": "van"}, '{"booking": "VAN-8812"}')
+    messages += [*look(1), {"role": "assistant", "content": "So far."}, {"role": "user", "content": "Go on."}]
+    assert "VAN-8812" in plan_compaction(messages, "", planner="rules", target_ratio=0.3, now=0.0).brief
+
+
 @given(st.integers(10, 30))
 def test_effects_without_room_are_counted_with_their_newest_objects(count):
     note = "with all the words that a letter has, from the greeting to the very last line below the name " * 3
@@ -602,7 +657,7 @@ def test_the_number_of_many_earlier_actions_stays():
     plan = plan_compaction(messages, "", planner="rules", target_tokens=700, now=0.0)
     assert "invented_in_brief" not in {finding.code for finding in plan.findings}
     listed = plan.brief.count("→") + 1  # the last one is unanswered and so stays whole
-    assert f"more effects since t2: {60 - listed}× send_reminder" in plan.brief
+    assert f"more effects: {60 - listed}× send_reminder" in plan.brief
 
 
 @pytest.mark.parametrize("status", ["failed", "declined", "error", "abgelehnt", "Fehler", "booked"])
