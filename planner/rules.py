@@ -159,8 +159,8 @@ def rules_brief(evidence: Evidence) -> str:
 
 def effects_records(evidence: Evidence) -> list[list[PageStatement]]:
     """Return the statements on pending calls, and then on effects (changes of the outside world) in the order of
-    `by_weight`, in several forms, so that the longest that fits can be chosen: for each of `RECORD_FORMS`, the text of each effect
-    is cut to that share of its greatest length."""
+    `by_weight`, in several forms, so that the longest that fits can be chosen: for each of `RECORD_FORMS`, the text of
+    each effect is cut to that share of its greatest length."""
     ordered, pending = by_weight(evidence.once(effects)), evidence.once(_pending)
     return [[*pending, *(_effect_statement(effect, share) for effect in ordered)] for share in RECORD_FORMS]
 
