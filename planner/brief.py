@@ -389,7 +389,7 @@ def _with_whole_sentences(statement: PageStatement, users_words: str, evidence: 
     ``…``. A part alone may mean the opposite: ``"use the old API"`` in *never use the old API*."""
 
     def extended(match: re.Match[str]) -> str:
-        """Return the quotation in its honest form; unchanged if it is code, short, or not the user's."""
+        """Return the quotation as a whole sentence or with ``…``; unchanged if it is code, short, or not a user's."""
         words = match[0][1:-1]
         part = words.strip(" .…")
         if (

@@ -54,7 +54,7 @@ def carried_on(proposal: Proposal, earlier: CompactionPlan) -> Proposal:
 
 
 def _cites_new(turn_ids: Iterable[str], earlier: CompactionPlan) -> bool:
-    """Return True if one of `turn_ids` is new to the planner of `earlier`, as it has not read the turn. The turn after
-    the first ``read_turns`` is not new: the planner saw it while the agent had not answered it yet."""
+    """Return True if the planner of `earlier` has not read one of the turns `turn_ids`. It has read the first
+    ``read_turns``, and the turn after these, which was the last one and not answered yet at that time."""
     past = earlier.provenance
     return any(turn_id in past.unread_turns or int(turn_id[1:]) > past.read_turns + 1 for turn_id in turn_ids)

@@ -485,8 +485,8 @@ def _missing_in(text: str, source: NameIndex) -> list[str]:
 
 
 def _missing(token: str, before: str, source: NameIndex, *, counts: bool = True) -> Iterator[str]:
-    """Yield the names and figures in `token` that the source lacks. `before`: the two characters before it in the text,
-    by which ``€/night`` is no path; `counts`: True if a whole number up to `COUNTABLE` needs no source."""
+    """Yield the names and figures in `token` that the source lacks. `before`: the two characters before it in the text:
+    after ``€``, ``/night`` is no path; `counts`: True if a whole number up to `COUNTABLE` needs no source."""
     token = token.lstrip("./") if token.startswith("...") else token
     token = token.strip("-") if token[:1] == token[-1:] == "-" else token  # ``-E-`` in ``Hall -E- Attic`` is no flag
     name = token.rstrip(_TRAILING).lstrip("*=&+?:") or token

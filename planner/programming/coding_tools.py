@@ -319,8 +319,8 @@ def read_tool(name: str, arguments: Mapping[str, Any], reading: CallReading) -> 
 
 
 def _kind(name: str, command: str, commands: Sequence[Command], kind: CallKind) -> CallKind:
-    """Return the kind of a call; `kind` by general signs if the tool is unknown. A shell line is a ``read`` if its main
-    command only reads and no command changes a file."""
+    """Return the kind of a call; for an unknown tool `kind`, the one by general rules. A shell line is a ``read`` if
+    its main command only reads and no command changes a file, else a ``run``."""
     if kind == "ask" or "kubectl" in name:  # its tools change a cluster, not the files that they read
         return "other" if kind == "write" else kind
     if _PROCESS.search(name):
