@@ -35,9 +35,9 @@ the caller asks to keep in particular)."""
 ANSWER_WEIGHT, LAST_ANSWER_WEIGHT = 2.0, 4.0
 """Factors for the relevance of a turn without tool calls, in which the agent answers or concludes: in general, and if
 the user has just replied to it."""
-NAMED_WEIGHT = 2.0
-"""Factor for the relevance of a turn with a call about a file or page that the user named by its path or address, as it
-may contain the task: ``Do what /work/task.md says``."""
+NAMED_WEIGHT = 1.0
+"""Increase of the relevance of a turn with a call about the only file or page that the user named by its path or
+address, as it may contain the task: ``Do what /work/task.md says``. The more they named, the less it is."""
 PART_RELEVANCE: Mapping[Part, float] = {"user": 0.0025, "assistant": 0.0025, "call": 0.0001, "result": 0.00002}
 """Relevance of each token of a line, in addition to that of its names, by the part of the turn. People and agents state
 what matters; tool results mostly repeat. Only the order of magnitude counts: with a third or twice of any value, the
@@ -139,7 +139,7 @@ def _turn_weights(evidence: Evidence) -> Iterator[tuple[str, float]]:
             is_replied_to = following is not None and following.turn.live and following.turn.kind == "user"
             yield turn.turn.id, LAST_ANSWER_WEIGHT if is_replied_to else ANSWER_WEIGHT
         elif named and any(_names_in_call(call).intersection(named) for call in turn.calls):
-            yield turn.turn.id, NAMED_WEIGHT
+            yield turn.turn.id, 1 + NAMED_WEIGHT / len(named)
 
 
 def _names_in_call(call: Call) -> set[str]:
