@@ -59,8 +59,8 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
     if not isinstance(plan, CompactionPlan):
         raise SettingsError(f"plan: expected a CompactionPlan, found {type(plan).__name__}")
     if not isinstance(analysis, Analysis):
-        wanted = "what planner.analysis.analyze(messages) returns"
-        raise SettingsError(f"analysis: expected {wanted}, found {type(analysis).__name__}")
+        expected = "what planner.analysis.analyze(messages) returns"
+        raise SettingsError(f"analysis: expected {expected}, found {type(analysis).__name__}")
     if plan.history.digest != analysis.history.digest:
         count = len(analysis.history.messages)
         raise StalePlan(f"the plan was made for other messages than these {count}: plan again")
@@ -73,15 +73,13 @@ def check_plan(plan: CompactionPlan, analysis: Analysis, least_savings: int = 0)
     for decisions in _keeping_ever_more(pinned_parts, sound, plan.target_model):
         lay_out_with = partial(lay_out, analysis, decisions, model=plan.target_model, restore_tool=plan.restore_tool)
         layout = lay_out_with(brief=written)
-        wanted_savings = least_savings if decisions is sound else 1  # if more is kept, any saving is enough
-        most_tokens = analysis.tokens - max(1, wanted_savings)
+        wanted = least_savings if decisions is sound else 1  # if more is kept, any saving is enough
+        most_tokens = analysis.tokens - max(1, wanted)
         if layout.first_changed is None or layout.tokens <= most_tokens:
             break  # at the latest when everything is kept, as then nothing changes
     removed = {turn_id for turn_id, decision in decisions.items() if decision.strategy != "keep"}
-    records = [
-        [statement for statement in record if not removed.isdisjoint(statement.turns)]
-        for record in analysis.evidence.once(effects_records)
-    ]
+    all_records = analysis.evidence.once(effects_records)
+    records = [[one for one in record if not removed.isdisjoint(one.turns)] for record in all_records]
     target = min(plan.target_tokens, most_tokens)
     brief, layout = _with_effects(analysis, written, layout, records, target, most_tokens, lay_out_with)
     findings += _effects_findings(written, brief, records[0])

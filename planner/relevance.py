@@ -130,8 +130,11 @@ def _turn_weights(evidence: Evidence) -> Iterator[tuple[str, float]]:
     """Yield the id and the factor of each turn for which the factor of relevance is not 1: turns that a later one
     repeats, the agent's answers, and calls about what the user named by its path."""
     turns = list(evidence.turns.values())
-    typed_lines = chain.from_iterable(turn.typed_lines for turn in turns)
-    named = {name for line in typed_lines if "/" in line.text for name in specifics_of(line.text) if "/" in name}
+    named: set[str] = set()
+    for turn in turns:
+        for line in turn.typed_lines:
+            if "/" in line.text:
+                named.update(name for name in specifics_of(line.text) if "/" in name)
     for turn, following in zip_longest(turns, turns[1:]):
         if turn.superseded_by:
             yield turn.turn.id, SUPERSEDED_WEIGHT

@@ -186,7 +186,11 @@ class NameIndex:
     def _figures(self) -> frozenset[str]:
         """Values of all numbers in the source, as texts, with those in addresses of cells and in Chinese numerals."""
         readers = values_in, _CELL.findall, numerals_in, _values_in_brackets
-        return frozenset(chain.from_iterable(read(form) for form in self._forms() for read in readers))
+        figures: set[str] = set()
+        for form in self._forms():
+            for read in readers:
+                figures.update(read(form))
+        return frozenset(figures)
 
     @cached_property
     def _pairs(self) -> frozenset[str]:
