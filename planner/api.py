@@ -333,7 +333,8 @@ def asks_model(choice: PlannerChoice, model: str | None = None, client: Any = No
 
 
 def shares_client(choice: PlannerChoice, model: str | None = None, client: Any = None) -> bool:
-    """Return True if the planner of `choice` asks a model with the agent's client, as it has none itself."""
+    """Return True if the planner of `choice` asks a model and has no client for it (`client`, or one by the provider in
+    the name of the `model`), so that it uses the agent's client."""
     if isinstance(choice, str):
         return choice != "rules" and client is None and not names_provider(model)
     has_no_client = hasattr(choice, "client") and choice.client is None  # without the field it needs no client

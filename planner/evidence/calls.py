@@ -168,7 +168,7 @@ class Call:
     def acts(self) -> bool:
         """True if the call changes the outside world: ``refund_order 17``. A tool of this package changes nothing
         there. Otherwise the user's declaration of the tool decides. Without one, a call that could act does so if the
-        tool's name has a verb of change, or if the result is short enough to be a receipt."""
+        tool's name has a verb of change (the kind is ``write``), or if the result is short enough to be a receipt."""
         if self.use is not None:
             return self.use.effect == "acts" and not own_tool(self.name)
         return self.may_act and not (self.kind == "other" and self._is_answer)
@@ -464,7 +464,7 @@ def _begins_as_error(call: Call, text: str, filled: Sequence[Statement]) -> bool
 
 
 def _still_runs(result: Sequence[Statement]) -> bool:
-    """Return True if a first line of `result` reports that the command has not ended yet."""
+    """Return True if one of the first `HEAD_LINES` of `result` reports that the command has not ended yet."""
     return any(is_running(line.text) for line in result[:HEAD_LINES])
 
 

@@ -403,7 +403,7 @@ def _line_starts(text: str) -> Iterator[int]:
 
 def _cuts(line: str) -> Iterator[int]:
     """Yield where a long line is cut: after JSON records and escaped line breaks, unless the piece would be shorter
-    than `PIECE_CHARACTERS`, and in wider pieces by `_cut`."""
+    than `PIECE_CHARACTERS`. Pieces that are still too wide are cut again where `_cut` finds a place."""
     ends = [match.end() for match in _RECORD_END.finditer(line)]
     start = 0
     for end in (*ends, len(line)):

@@ -31,7 +31,7 @@ class RowToolUse(BaseModel):
 
 
 class ToolResult(BaseModel):
-    """Result of a tool call in a row, as the model read it."""
+    """Result of a tool call in a row, the form in which the client stores a message, as the model read it."""
 
     tool_use_id: str
     text: str = ""
