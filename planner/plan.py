@@ -468,7 +468,7 @@ class TurnProposal:
 
 @dataclass(frozen=True)
 class Proposal:
-    """Planner's answer: its opinion of turns, and the brief, a page of memory for the front of the compacted messages."""
+    """Planner's answer: its opinion of turns, and the brief, the page of memory in front of the compacted messages."""
 
     turns: Mapping[str, TurnProposal]
     """Opinion of each turn, by turn id. Turns may be left out."""
