@@ -37,7 +37,7 @@ ANSWER_WEIGHT, LAST_ANSWER_WEIGHT = 2.0, 4.0
 the user has just replied to it."""
 NAMED_WEIGHT = 1.0
 """Increase of the relevance of a turn with a call about the only file or page that the user named by its path or
-address, as it may contain the task: ``Do what /work/task.md says``. The more they named, the less it is."""
+address, as it may contain the task: ``Do what /data/task.md says``. The more they named, the less it is."""
 PART_RELEVANCE: Mapping[Part, float] = {"user": 0.0025, "assistant": 0.0025, "call": 0.0001, "result": 0.00002}
 """Relevance of each token of a line, in addition to that of its names, by the part of the turn. People and agents state
 what matters; tool results mostly repeat. Only the order of magnitude counts: with a third or twice of any value, the
