@@ -22,7 +22,7 @@ from planner.brief import covered_failures, covers_success
 from planner.evidence import TurnEvidence
 from planner.evidence.effects import reported_later, retried
 from planner.evidence.hosts import binding_lines, introduces, is_tag
-from planner.evidence.words import figures_of, specifics_of, without_figures, words_of
+from planner.evidence.words import figures_of, specifics_of, without_figures
 from planner.layout import first_note, leading_turn
 from planner.live_tail import previews
 from planner.reading.lazy import lazy_pattern
@@ -47,9 +47,6 @@ PAGE_FACTOR = 0.2
 ENDS_SHARE = 0.5
 """Largest share of the room for typed words that the first and last lines of the user's last message may take, and
 again those of their first one."""
-CORRECTION_TOKENS, MOST_WITH_WORD = 40, 3
-"""Largest size in raw tokens of a message that may correct an earlier one, and largest number of messages with a word
-by which the two are recognised: ``About the sofa: it is sold``."""
 MOST_NEWS = 8
 """Largest number of names and figures that raise the rank of a user's message. With more, it is rather a list."""
 
@@ -207,7 +204,7 @@ def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
     corrections are short, and last those that differ from a later one in figures alone; (4) the first passage of each
     other message; (5) other passages, first those that the agent took up or that have many names and figures; (6) both
     ends of messages of which nothing stays yet. A line that was typed twice stays where it was typed last, unless it
-    answers two questions. A message stays only with the short later ones about the same thing, which may take it back.
+    answers two questions.
     """
     turns = analysis.evidence.turns
     room = raw_limit = most_tokens / analysis.counter.scale
@@ -224,15 +221,11 @@ def own_words(analysis: Analysis, most_tokens: float) -> OwnWords:
         numbers = _fitting(turn, [*_taken_up(analysis, turn, of_turn), *_inward(of_turn)], ENDS_SHARE * raw_limit)
         words[turn.turn.id] = numbers
         room -= turn.tokens_of(numbers)
-    later = _later_about_the_same(typed, raw_tokens)
-    wanted = [*_binding(passages).items(), *((one, all_numbers[one]) for one in _ranked(typed, raw_tokens))]
-    for turn_id, numbers in wanted:
-        for later_id in later[turn_id]:  # first, as it may take back what this message asks for
-            room = _grow(words, turns[later_id], all_numbers[later_id], room)
-        if _are_complete(words, all_numbers, later[turn_id]):
-            room = _grow(words, turns[turn_id], numbers, room)
-    current = [turn for turn in speaking if _are_complete(words, all_numbers, later[turn.turn.id])]
-    incomplete = [turn for turn in current if not _are_complete(words, all_numbers, [turn.turn.id])]
+    for turn_id, binding in _binding(passages).items():
+        room = _grow(words, turns[turn_id], binding, room)
+    for turn_id in _ranked(typed, raw_tokens):
+        room = _grow(words, turns[turn_id], all_numbers[turn_id], room)
+    incomplete = [turn for turn in speaking if words.get(turn.turn.id) != all_numbers[turn.turn.id]]
     for turn in reversed(incomplete):
         room = _grow(words, turn, _numbers(chain(*passages[turn.turn.id][:1])), room)
     others = [(turn, one) for turn in incomplete for one in passages[turn.turn.id] if not introduces(one[-1].text)]
@@ -271,28 +264,6 @@ def _ranked(typed: Mapping[str, Sequence[Line]], raw_tokens: Mapping[str, float]
         ranks[turn_id] = form in forms, size**0.3 / (1 + _news(typed[turn_id]))
         forms.add(form)
     return sorted(raw_tokens, key=lambda turn_id: ranks[turn_id])
-
-
-def _later_about_the_same(typed: Mapping[str, Sequence[Line]], raw_tokens: Mapping[str, float]) -> dict[str, list[str]]:
-    """Return for each message in `raw_tokens`, which has the size of each, the newest first, the later messages that
-    may correct it: those of at most `CORRECTION_TOKENS` with a word that hardly any other message has."""
-    with_word: dict[str, list[str]] = {}
-    for turn_id in raw_tokens:
-        for word in {word for line in typed[turn_id] for word in words_of(line.text)}:
-            with_word.setdefault(word, []).append(turn_id)
-    later: dict[str, list[str]] = {turn_id: [] for turn_id in raw_tokens}
-    for turn_ids in with_word.values():
-        if len(turn_ids) <= MOST_WITH_WORD:
-            for at, turn_id in enumerate(turn_ids):
-                later[turn_id] += [one for one in turn_ids[:at] if raw_tokens[one] <= CORRECTION_TOKENS]
-    return {turn_id: list(dict.fromkeys(ids)) for turn_id, ids in later.items()}
-
-
-def _are_complete(
-    words: Mapping[str, frozenset[int]], all_numbers: Mapping[str, frozenset[int]], turn_ids: Iterable[str]
-) -> bool:
-    """Return True if all lines of the messages `turn_ids` (`all_numbers`) are among the chosen ones (`words`)."""
-    return all(words.get(turn_id) == all_numbers[turn_id] for turn_id in turn_ids)
 
 
 def _density(turn: TurnEvidence, lines: Sequence[Line], information: float) -> float:

@@ -408,23 +408,6 @@ def test_the_first_line_of_a_message_stays_before_what_was_pasted_below_it(ratio
     assert "Yes, do it tomorrow." in text
 
 
-@given(st.integers(3, 12), st.integers(0, 12), st.sampled_from((500, 800, 1_200, 2_000)))
-def test_no_wish_stays_without_the_later_message_that_takes_it_back(number, taken_back, target):
-    things = ("piano", "sofa", "fridge", "wardrobe", "desk", "aquarium", "bicycle", "lamp", "carpet", "mirror", "oven")
-    pairs = []
-    messages = [{"role": "user", "content": "Help me with the move. Wishes will come."}]
-    for at, thing in enumerate(things[:number]):
-        wish = f"The {thing} must go to room {at}, wrapped in felt, as somebody scratched it and nobody paid for it."
-        messages += [{"role": "assistant", "content": "Noted."}, {"role": "user", "content": wish}, *work(at)]
-        if at < taken_back:
-            pairs.append((wish, f"About the {thing}: not to room {at}. It is sold."))
-    for _, correction in pairs:
-        messages += [{"role": "assistant", "content": "Noted."}, {"role": "user", "content": correction}]
-    messages += [*work(90), {"role": "user", "content": "What goes where?"}]
-    text = said(preview(plan_compaction(messages, "", planner="rules", target_tokens=target, now=0.0)).messages)
-    assert [wish for wish, correction in pairs if wish in text and correction not in text] == []
-
-
 @given(st.integers(8, 10), st.sampled_from((600, 800, 1_000)), st.integers(60, 90))
 def test_no_half_sentence_of_a_wrapped_text_and_no_bare_tag_stays(number, target, width):
     syllables = ("ba", "lo", "mi", "tu", "ren", "sok", "fel", "gard", "winn", "o")
