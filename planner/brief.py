@@ -525,7 +525,7 @@ def with_record(
     costs: list[int] = []
     for record in records:
         missing = unlisted(brief, record)
-        costs = [_raw_tokens(statement, counter) for statement in missing]
+        costs = [raw_tokens_of(statement, counter) for statement in missing]
         if sum(costs) <= most_raw_tokens:
             break
     fitting = sum(total <= most_raw_tokens for total in accumulate(costs))
@@ -535,7 +535,7 @@ def with_record(
     for count, most_objects in shorter if fitting < len(missing) else ():
         rest = _rest(missing[count:], most_objects)
         added = [*missing[:count], rest]
-        if sum(costs[:count]) + _raw_tokens(rest, counter) <= most_raw_tokens:
+        if sum(costs[:count]) + raw_tokens_of(rest, counter) <= most_raw_tokens:
             break
     return brief_text([*_without_rest(brief), *added]) if added else brief
 
@@ -586,20 +586,20 @@ def fit_brief(text: str, counter: TokenCounter, most_raw_tokens: float) -> tuple
     of that its last clauses."""
     written = read_brief(text)
     statements: list[PageStatement | None] = [*written]
-    costs = [_raw_tokens(statement, counter) for statement in written]
+    costs = [raw_tokens_of(statement, counter) for statement in written]
     excess, reduced = sum(costs) + HEADINGS_RAW_TOKENS - most_raw_tokens, 0
     numbered = sorted(enumerate(written), key=lambda place: (GIVE_WAY.index(place[1].heading), -place[0]))
     for at, statement in numbered:
         if excess <= 0:
             break
-        shorter = ((form, costs[at] - _raw_tokens(form, counter)) for form in _shorter(statement))
+        shorter = ((form, costs[at] - raw_tokens_of(form, counter)) for form in _shorter(statement))
         fitting = ((form, form_saved) for form, form_saved in shorter if form_saved >= excess)
         statements[at], saved = next(fitting, (None, costs[at]))
         excess, reduced = excess - saved, reduced + 1
     return (brief_text(filter(None, statements)), reduced) if reduced else (text, 0)
 
 
-def _raw_tokens(statement: PageStatement, counter: TokenCounter) -> int:
+def raw_tokens_of(statement: PageStatement, counter: TokenCounter) -> int:
     """Return the raw tokens of the line of `statement`."""
     return counter.raw(statement.line + "\n")
 

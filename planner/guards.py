@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from planner.analysis import Analysis
-from planner.brief import PageStatement, check_brief, replaced_effects, unlisted, with_notes, with_record
+from planner.brief import PageStatement, check_brief, raw_tokens_of, replaced_effects, unlisted, with_notes, with_record
 from planner.errors import PlanRejected, SettingsError, StalePlan
 from planner.evidence import Evidence, TurnEvidence
 from planner.evidence.grounding import invented
@@ -183,7 +183,7 @@ def _with_effects(
     counter = analysis.counter
     while missing := unlisted(brief, records[0]):
         raw_room = (target_tokens - layout.tokens) / counter.scale - counter.raw("PENDING\nEFFECTS\n")
-        raw_room += sum(counter.raw(statement.line + "\n") for statement in replaced_effects(brief))
+        raw_room += sum(raw_tokens_of(statement, counter) for statement in replaced_effects(brief))
         longer, _ = analysis.once(_checked_brief, with_record(brief, records, counter, raw_room))
         if len(unlisted(longer, records[0])) == len(missing):
             break

@@ -22,7 +22,7 @@ from planner.brief import covered_failures, covers_success
 from planner.evidence import TurnEvidence
 from planner.evidence.effects import reported_later, retried
 from planner.evidence.hosts import binding_lines, introduces, is_tag
-from planner.evidence.words import figures_of, specifics_of, without_figures
+from planner.evidence.words import figures_of, specifics_of, without_figures, without_numbers
 from planner.layout import first_note, leading_turn
 from planner.live_tail import previews
 from planner.reading.lazy import lazy_pattern
@@ -174,7 +174,6 @@ def unknown_view(history: History) -> str:
 
 NARROWEST_WRAPPED, WIDEST_WRAPPED = 50, 120
 """Smallest and largest width in characters at which mail programs and editors wrap text."""
-_NUMBER = lazy_pattern(r"\d+")
 _ENDS_SENTENCE = lazy_pattern(r"[.!?。！？…][\"'”’)\]]?$")
 
 
@@ -328,7 +327,7 @@ def _goes_on(line: Line, following: str, width: int) -> bool:
     text is wrapped. Lines that differ in numbers alone are entries of a list."""
     text = line.text.rstrip()
     is_full = " " in text and len(text) <= width < len(text) + 1 + len(following.split(maxsplit=1)[0])
-    is_list = _NUMBER.sub("0", text) == _NUMBER.sub("0", following.rstrip())
+    is_list = without_numbers(text) == without_numbers(following.rstrip())
     return is_full and width >= NARROWEST_WRAPPED and not is_list and not _ENDS_SENTENCE.search(text)
 
 

@@ -22,7 +22,6 @@ from typing import NamedTuple
 
 from planner.analysis import BITS, WORD, WRITERS, Analysis, Names, Occurrences, Rows, names_of
 from planner.evidence import Evidence, TurnEvidence
-from planner.evidence.calls import Call
 from planner.evidence.words import parts_of, specifics_of
 from planner.reading.lazy import lazy_pattern
 from planner.reading.lines import ENCODED_CHARACTERS, BlockText, Part, Source, is_encoded, one_line, text_width
@@ -132,21 +131,24 @@ def _turn_weights(evidence: Evidence) -> Iterator[tuple[str, float]]:
     turns = list(evidence.turns.values())
     named: set[str] = set()
     for turn in turns:
-        for line in turn.typed_lines:
-            if "/" in line.text:
-                named.update(name for name in specifics_of(line.text) if "/" in name)
+        named |= _paths_in([line.text for line in turn.typed_lines])
     for turn, following in zip_longest(turns, turns[1:]):
         if turn.superseded_by:
             yield turn.turn.id, SUPERSEDED_WEIGHT
         elif turn.turn.kind == "assistant":
             is_replied_to = following is not None and following.turn.live and following.turn.kind == "user"
             yield turn.turn.id, LAST_ANSWER_WEIGHT if is_replied_to else ANSWER_WEIGHT
-        elif named and any(_names_in_call(call).intersection(named) for call in turn.calls):
+        elif named and not named.isdisjoint(turn.once(_paths_in_calls)):
             yield turn.turn.id, 1 + NAMED_WEIGHT / len(named)
 
 
-def _names_in_call(call: Call) -> set[str]:
-    return {name for value in call.input.values() if "/" in str(value) for name in specifics_of(str(value))}
+def _paths_in_calls(turn: TurnEvidence) -> frozenset[str]:
+    """Return the paths and addresses in the arguments of the calls in `turn`."""
+    return _paths_in(str(value) for call in turn.calls for value in call.input.values())
+
+
+def _paths_in(texts: Iterable[str]) -> frozenset[str]:
+    return frozenset(name for text in texts if "/" in text for name in specifics_of(text) if "/" in name)
 
 
 def _bases(turn: TurnEvidence) -> Sequence[float]:

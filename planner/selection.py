@@ -15,7 +15,15 @@ from functools import partial
 from itertools import accumulate, takewhile
 from typing import Any, NamedTuple
 
-from planner.brief import HEADINGS_RAW_TOKENS, PageStatement, brief_text, fit_brief, read_brief, with_record
+from planner.brief import (
+    HEADINGS_RAW_TOKENS,
+    PageStatement,
+    brief_text,
+    fit_brief,
+    raw_tokens_of,
+    read_brief,
+    with_record,
+)
 from planner.evidence import TurnEvidence
 from planner.layout import introduction_text, note_parts
 from planner.pinned import Pinned, memory_room, pinned
@@ -148,7 +156,7 @@ def recorded_turns(request: PlanRequest, least_tokens: float) -> list[str]:
     even if a model's page of memory fills its limit."""
     room = (1 - BRIEF_SHARE) * _brief_room(request, least_tokens) / request.counter.scale
     shortest = request.evidence.once(effects_records)[-1]
-    costs = list(accumulate(request.counter.raw(statement.line + "\n") for statement in shortest))
+    costs = list(accumulate(raw_tokens_of(statement, request.counter) for statement in shortest))
     fitting = shortest[: bisect_right(costs, room)]
     return [statement.turns[-1] for statement in fitting if statement.heading == "EFFECTS"]
 
@@ -215,7 +223,7 @@ def _brief_with_record(request: PlanRequest, proposal: Proposal, room: float) ->
     page and filling lines."""
     counter, records = request.counter, request.evidence.once(effects_records)
     written = [statement for statement in read_brief(proposal.brief) if statement not in records[0]]
-    raw = {statement: counter.raw(statement.line + "\n") for statement in written}
+    raw = {statement: raw_tokens_of(statement, counter) for statement in written}
     limit = max(RECORD_SHARE * room, min(LEAST_RECORD_SHARE * request.target_tokens / counter.scale, room))
     if _is_by_model(proposal):  # a model was asked to leave room for the record: its whole brief stays
         limit = max(min(limit, room - sum(raw.values())), (1 - BRIEF_SHARE) * room)

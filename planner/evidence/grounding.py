@@ -31,6 +31,7 @@ from planner.evidence.words import (
     short_number,
     values_in,
     values_of,
+    without_numbers,
 )
 from planner.reading.lazy import lazy_pattern
 
@@ -43,6 +44,8 @@ COUNTABLE = 10
 """Largest whole number that a text may contain without a source: it may count items that the source does not number."""
 SHORTEST_PART, LONGEST_PART = 8, 100
 """Smallest and largest length of a part of an identifier that counts as a name: ``HashLength`` in ``HashLength_a``."""
+MOST_FOLDERS = 4
+"""Largest number of slashes, from the end of a path, at which a folder is tried, so that the time is limited."""
 SHORTEST_PIECE = 4
 """Smallest length of a piece of a shortened name (``getUserI…``) that is looked for in the source."""
 SHORTEST_HUMPS = 5
@@ -98,7 +101,6 @@ _HYPHENATED = lazy_pattern(rf"[{LETTERS}]+(?:-[{LETTERS}]+)+")
 """Words joined by hyphens: ``run-time``, ``Top-Liste``."""
 _DAYS = lazy_pattern(r"(\d{1,2})\.(?:\d{1,2}\.?)?-(\d{1,2})(?:\.\d{1,2})?")
 """Range of days: ``23.-27``, ``23.-27.11``, ``21.12.-4.1``."""
-_DIGITS = lazy_pattern(r"\d+")
 _CELL = lazy_pattern(r"(?<![\w.])\$?[A-Z]{1,2}\$?(\d{1,5})(?!\w)")
 """Address of a cell in a table, with its row: the ``41`` of ``B41``, ``$B$41``."""
 _BRACKETED = lazy_pattern(r"[(\[](-?\d[\d.]*(?:, ?-?\d[\d.]*)+)[)\]]")
@@ -349,7 +351,7 @@ class NameIndex:
         """Return True if the source names a folder of `path` and the rest of it, each by itself: ``link.txt in
         /workspace``. They must be in the same line, or in the same turn if it is the only source."""
         is_turn = len(self._texts) <= QUICK_TEXTS
-        for at in (match.start() for match in re.finditer("/", path) if match.start()):
+        for at in [match.start() for match in re.finditer("/", path) if match.start()][-MOST_FOLDERS:]:
             names = path[:at], path[at + 1 :]
             is_whole_path = path[0] in "/~."
             whole = [
@@ -557,11 +559,11 @@ def _ends_of_range(name: str) -> list[str]:
     parts = name.split("-")
     half = len(parts) // 2
     first, last = "-".join(parts[:half]), "-".join(parts[half:])
-    if _DIGITS.search(first) and _DIGITS.sub("0", first) == _DIGITS.sub("0", last):
+    if any(map(str.isdecimal, first)) and without_numbers(first) == without_numbers(last):
         return [first, last]
     first, _, end = name.rpartition("-")
     stem, first_end = first[: -len(end)], first[-len(end) :]
-    is_short = _DIGITS.search(end) and _DIGITS.sub("0", first_end) == _DIGITS.sub("0", end)
+    is_short = any(map(str.isdecimal, end)) and without_numbers(first_end) == without_numbers(end)
     return [first, stem + end] if is_short and stem and not (stem[-1].isdecimal() and end[0].isdecimal()) else []
 
 

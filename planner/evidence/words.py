@@ -216,6 +216,11 @@ def without_figures(text: str) -> str:
     return _FIGURE.sub("0", text)
 
 
+def without_numbers(text: str) -> str:
+    """Return `text` with each run of digits replaced by 0, so that names and lines of one form become equal."""
+    return _DIGIT_RUN.sub("0", text)
+
+
 def _pieces(run: str) -> list[str]:
     """Return the words in `run`, a match of `_WORD`: in a script without blanks pairs of neighbouring characters, else
     `run` itself; none if it is a single character."""

@@ -325,8 +325,7 @@ def _effects_sentence(basis: QuestionBasis) -> str:
     turn_ids = recorded_turns(basis.request, basis.least_tokens)
     if not turn_ids:
         return "No effect is added by itself: write those that matter."
-    listed = citation(sorted({*turn_ids}, key=lambda turn_id: int(turn_id[1:])))
-    return f"Added by themselves, outside of that limit: the effects of {listed}."
+    return f"Added by themselves, outside of that limit: the effects of {citation(turn_ids)}."
 
 
 def _failures_sentence(basis: QuestionBasis, turns: Sequence[TurnEvidence]) -> str:

@@ -42,6 +42,7 @@ PARENT_SHARE = 1.25
 DEEPEST_FOLDER = 16
 """Number of components of a path that are read. No real path has many more, but a forged one could have thousands."""
 
+_FILE_NAME = lazy_pattern(r"[\w.@+-]+")
 _ABSOLUTE = lazy_pattern(rf"/(?<!{PATH_MARKS}/)[\w.@+-]+(?:/[\w.@+-]+)+")
 """Absolute path: ``/srv/app/src/a.py``; not the path in ``https://a/b/c``, ``src/(app)/a/b.py`` or ``${ROOT}/a/b.py``.
 The pattern tests the text before a slash only after the slash, as a search for one character is the fastest."""
@@ -152,18 +153,27 @@ def work_folder(turns: Sequence[TurnEvidence]) -> str:
     paths = [turn.once(_paths) for turn in turns]
     written_by_agent = [path for of_agent, _ in paths for path in of_agent]
     all_paths = [*written_by_agent, *chain.from_iterable(others for _, others in paths)]
-    root = common_root(written_by_agent) or common_root(all_paths)
-    if not _is_used(root, all_paths, turns):
-        return ""
+    root = common_root(written_by_agent)
+    if not root:
+        root = common_root(all_paths)
+        if not _is_used(root, all_paths, turns):
+            return ""
     return repository_root(root, (text.text for turn in turns for text in turn.lines.texts))
 
 
 def _is_used(root: str, paths: Iterable[str], turns: Sequence[TurnEvidence]) -> bool:
     """Return True if the agent wrote a path below `root`, absolute or relative to it. Otherwise only texts that it read
     use this folder: a stack trace, a web page."""
-    relative = {path.removeprefix(f"{root}/") for path in paths if root and path.startswith(f"{root}/")}
-    written = (text.text for turn in turns for text in turn.lines.texts if text.part in ("assistant", "call"))
-    return any(path in text for text in written for path in relative)
+    by_file: dict[str, set[str]] = {}  # relative paths by their last part, so that few are looked for in each text
+    for path in paths:
+        if root and path.startswith(f"{root}/"):
+            by_file.setdefault(path.rpartition("/")[2], set()).add(path.removeprefix(f"{root}/"))
+    for text in (text for turn in turns for text in turn.lines.texts if text.part in ("assistant", "call")):
+        plain = text.text.replace("\\", "/")  # Windows paths have slashes in `paths`
+        names = {name.rstrip(".") for name in _FILE_NAME.findall(plain)}
+        if any(path in plain for name in by_file.keys() & names for path in by_file[name]):
+            return True
+    return False
 
 
 def _paths(turn: TurnEvidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
